@@ -7,7 +7,7 @@
 //! job, so that new events never wait behind thousands.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, hash_map::Entry},
     fmt,
     sync::{Arc, Mutex, MutexGuard},
     time::Duration,
@@ -154,7 +154,12 @@ impl ReplayTask {
         }
         let now = self.engine.shared.clock.now();
         let allowance = self.pacer.allowance(now).min(DISPATCH_MAX);
-        let report = self.engine.store.advance_replay(self.id, allowance, OPEN_MAX, now).await?;
+        let advanced = self.engine.store.advance_replay(self.id, allowance, OPEN_MAX, now).await;
+        if matches!(advanced, Err(StoreError::Unknown(_))) {
+            // The step may have dispatched as much as it was allowed to.
+            self.pacer.spend(allowance);
+        }
+        let report = advanced?;
         let Some(report) = report else { return Ok(ReplayTaskAction::End) };
         self.pacer.spend(report.dispatched.values().sum());
         for destination in report.dispatched.keys() {
@@ -189,8 +194,12 @@ impl Engine {
         let (engine, rate) = (Arc::clone(self), spec.rate);
         // A stored job must also be started, even if the caller is cancelled.
         let create = async move {
-            let result = engine.store.create_replay(NewReplay { id, spec, created_at }).await?;
-            Ok(match result {
+            let created = engine.store.create_replay(NewReplay { id, spec, created_at }).await;
+            if matches!(created, Err(StoreError::Unknown(_))) {
+                // It may exist. The task ends if it does not.
+                engine.start_replay_task(id, ReplayState::Selecting, rate);
+            }
+            Ok(match created? {
                 CreateReplayResult::Overlaps(other) => Err(other),
                 // It has a task since it was created, or since the last start.
                 CreateReplayResult::AlreadyExists => Ok(id),
@@ -236,9 +245,15 @@ impl Engine {
         Ok(())
     }
 
+    /// Starts the task of a job, unless it has one.
     fn start_replay_task(self: &Arc<Self>, id: ReplayId, state: ReplayState, rate: ReplayRate) {
         let wake = Arc::new(Notify::new());
-        self.replays.lock().insert(id, ReplayTaskHandle { wake: Arc::clone(&wake), state });
+        match self.replays.lock().entry(id) {
+            Entry::Occupied(_) => return,
+            Entry::Vacant(free) => {
+                free.insert(ReplayTaskHandle { wake: Arc::clone(&wake), state });
+            }
+        }
         let pacer = ReplayPacer::new(rate, self.shared.clock.now());
         let task = ReplayTask { engine: Arc::clone(self), id, state, pacer, last_pause: TICK };
         self.shared.tasks.spawn(task.run(wake));

@@ -179,6 +179,11 @@ impl From<StoreError> for Problem {
             StoreError::Full => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "disk_full", DISK_FULL).retry_after(30)
             }
+            StoreError::Unknown(_) => {
+                tracing::warn!(%error, "the outcome of a store operation is unknown");
+                let detail = "It is unknown whether this request was stored. Send it again.";
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "outcome_unknown", detail).retry_after(1)
+            }
             StoreError::BodyDamaged(event) => Self::new(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "body_damaged",

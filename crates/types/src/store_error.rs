@@ -15,6 +15,13 @@ pub enum StoreError {
     /// process must end: after a restart the disk decides.
     #[error("the store has failed and accepts no more work: {0}")]
     Failed(String),
+    /// It is unknown whether the transaction was committed, and the store still works. The caller may try
+    /// again what can be repeated; a request is answered 503, and its sender repeats it.
+    ///
+    /// A database on another machine returns this when the connection is lost during a commit. The
+    /// embedded store never does: after a commit of unknown outcome it has [failed](Self::Failed).
+    #[error("it is unknown whether the store committed the operation: {0}")]
+    Unknown(String),
     /// A statement was rejected; nothing was written.
     #[error("the store rejected the operation: {0}")]
     Refused(String),

@@ -192,6 +192,9 @@ pub trait DeliveryStore: Send + Sync {
 
     /// Records an attempt and the next step in one transaction; durable after `Ok`.
     ///
+    /// The same attempt, by its id, again changes nothing and returns the first result, so that a
+    /// settlement whose outcome is unknown can be tried until it is known.
+    ///
     /// When a delivery with an ordering key ends, the next one of the key becomes due in the same
     /// transaction. With an outdated token nothing changes, except that a success with a message id is
     /// applied like a status update.

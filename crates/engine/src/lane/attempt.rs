@@ -56,6 +56,8 @@ const RESPONSE_BYTES_ON_SUCCESS: usize = 1024;
 
 /// The pause before a result is written again while the disk is full.
 const DISK_FULL_PAUSE: Duration = Duration::from_secs(1);
+/// The pause before a write of unknown outcome is tried again.
+const UNKNOWN_OUTCOME_PAUSE: Duration = Duration::from_millis(200);
 
 /// An attempt under way.
 pub(super) struct RunningAttempt {
@@ -525,11 +527,12 @@ impl Lane {
                 if *reason == PostponeReason::RecipientPace {
                     self.shared.telemetry.count_postponed(&self.name());
                 }
-                self.shared.store.release(vec![claim], *until).await
+                self.write_until_known(|| self.shared.store.release(vec![claim], *until)).await
             }
             UnsentReason::NotRouted(reason) => {
                 let at = self.shared.clock.now();
-                self.shared.store.cancel_claimed(claim, reason.clone(), at).await.map(drop)
+                let cancel = || self.shared.store.cancel_claimed(claim, reason.clone(), at);
+                self.write_until_known(cancel).await.map(drop)
             }
         };
         self.release_claim(delivery);
@@ -562,11 +565,29 @@ impl Lane {
     /// again because that could not be written.
     async fn write_settlement(&self, settlement: &Settlement) -> Result<SettleResult, StoreError> {
         loop {
-            match self.shared.store.settle(settlement.clone()).await {
+            let settle = || self.shared.store.settle(settlement.clone());
+            match self.write_until_known(settle).await {
                 Err(StoreError::Full) if !self.stop.is_cancelled() => {
                     tokio::time::sleep(DISK_FULL_PAUSE).await;
                 }
                 settled => return settled,
+            }
+        }
+    }
+
+    /// Repeats a write that has the same effect twice as once, until its outcome is known or the
+    /// running attempts are cut off.
+    pub(super) async fn write_until_known<T, W: Future<Output = Result<T, StoreError>>>(
+        &self,
+        write: impl Fn() -> W,
+    ) -> Result<T, StoreError> {
+        loop {
+            match write().await {
+                Err(StoreError::Unknown(_)) if !self.shared.abort.is_cancelled() => {
+                    let _cut_off =
+                        timeout(UNKNOWN_OUTCOME_PAUSE, self.shared.abort.cancelled()).await;
+                }
+                written => return written,
             }
         }
     }

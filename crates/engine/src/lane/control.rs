@@ -43,7 +43,7 @@ impl Lane {
         let pause = LanePause { at, reason, automatic: false };
         let saving = self.saving.lock().await;
         let next = SavedLaneState { paused: Some(pause.clone()), ..self.state_to_save() };
-        self.shared.store.save_lane(self.id, next.clone()).await?;
+        self.write_state(next.clone()).await?;
         self.lock().scheduler.gate.paused = Some(pause);
         self.publish_saved_state(next);
         drop(saving);
@@ -63,7 +63,7 @@ impl Lane {
             self.lock().scheduler.end_waits();
         }
         let next = SavedLaneState { paused: None, drain, ..self.state_to_save() };
-        self.shared.store.save_lane(self.id, next.clone()).await?;
+        self.write_state(next.clone()).await?;
         self.lock().scheduler.gate.resume(drain);
         self.publish_saved_state(next);
         drop(saving);
@@ -75,12 +75,27 @@ impl Lane {
     pub(super) async fn save_state(&self) -> Result<(), StoreError> {
         let _saving = self.saving.lock().await;
         let state = self.state_to_save();
-        let has_changed = !is_same_state(&lock(&self.saved), &state);
-        if has_changed {
-            self.shared.store.save_lane(self.id, state.clone()).await?;
+        let is_doubtful = self.saved_is_doubtful.load(Ordering::Relaxed);
+        if is_doubtful || !is_same_state(&lock(&self.saved), &state) {
+            self.write_state(state.clone()).await?;
             self.publish_saved_state(state);
         }
         Ok(())
+    }
+
+    /// If the outcome is unknown, the supervisor writes the state of the memory again: the store must
+    /// not keep a pause that was answered with an error.
+    async fn write_state(&self, state: SavedLaneState) -> Result<(), StoreError> {
+        let written = self.shared.store.save_lane(self.id, state).await;
+        match &written {
+            Ok(()) => self.saved_is_doubtful.store(false, Ordering::Relaxed),
+            Err(StoreError::Unknown(_)) => {
+                self.saved_is_doubtful.store(true, Ordering::Relaxed);
+                self.changed.notify_one();
+            }
+            Err(_) => {}
+        }
+        written
     }
 
     /// Logs and publishes the change to a state that is in the store now.

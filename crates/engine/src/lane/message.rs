@@ -147,7 +147,8 @@ impl Lane {
         let at = attempt.started_at + message.timeout;
         let decision = self.decide(attempt, &report.outcome, at);
         let settlement = self.build_settlement(attempt, report, &decision);
-        match self.shared.store.record_crash_outcome(settlement).await {
+        let record = || self.shared.store.record_crash_outcome(settlement.clone());
+        match self.write_until_known(record).await {
             Ok(SettleResult::Recorded | SettleResult::Overruled(_)) => {
                 attempt.crash_outcome.get_or_init(|| unknown);
                 Ok(())

@@ -225,6 +225,8 @@ pub(crate) struct Lane {
     started: Instant,
     /// The state as it is in the store.
     saved: Mutex<SavedLaneState>,
+    /// The outcome of the last write of `saved` is unknown.
+    saved_is_doubtful: AtomicBool,
     /// Serializes writes of `saved`.
     saving: tokio::sync::Mutex<()>,
     backlog: AtomicBool,
@@ -259,6 +261,7 @@ impl Lane {
             state: Mutex::new(state),
             started: Instant::now(),
             saved: Mutex::new(saved),
+            saved_is_doubtful: AtomicBool::new(false),
             saving: tokio::sync::Mutex::default(),
             backlog: AtomicBool::new(true),
             next_due: AtomicI64::new(i64::MAX),

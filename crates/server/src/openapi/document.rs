@@ -62,7 +62,17 @@ const COMMON_PROBLEMS: [(u16, &[&str]); 14] = [
     (422, &["invalid", "idempotency_key_reused"]),
     (429, &["too_many_idempotency_keys", "too_many_failed_tokens"]),
     (500, &["body_damaged"]),
-    (503, &["overloaded", "disk_full", "store_failed", "request_timeout", "too_many_exports"]),
+    (
+        503,
+        &[
+            "overloaded",
+            "disk_full",
+            "store_failed",
+            "outcome_unknown",
+            "request_timeout",
+            "too_many_exports",
+        ],
+    ),
 ];
 
 /// The parts that all endpoints share.

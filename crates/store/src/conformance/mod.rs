@@ -21,6 +21,7 @@ pub mod crash_outcomes;
 pub mod dead_letter_groups;
 pub mod decisions;
 pub mod duplicates;
+mod faulty_store;
 mod fixture;
 pub mod history;
 pub mod idempotency;
@@ -58,7 +59,10 @@ use proptest::{
 use surehook_core::store::Store;
 use surehook_types::time::Timestamp;
 
-pub use self::fixture::StoreFixture;
+pub use self::{
+    faulty_store::{FaultyStore, StoreFault},
+    fixture::StoreFixture,
+};
 
 /// A location for one store, provided by a backend. A new one is empty.
 #[async_trait]
@@ -202,7 +206,8 @@ macro_rules! store_conformance {
                     retry_schedules_the_delivery_at_the_given_time,
                     dead_delivery_stores_its_reason,
                     stale_lease_token_settles_nothing,
-                    second_settlement_of_an_attempt_is_rejected,
+                    second_settlement_under_a_claim_is_rejected,
+                    settling_the_same_attempt_again_returns_the_first_result,
                     concurrent_settlements_are_recorded_once,
                     expired_lease_that_was_not_released_still_settles,
                     settling_an_unknown_or_cancelled_delivery_is_a_lost_lease,

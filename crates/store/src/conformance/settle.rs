@@ -78,17 +78,43 @@ pub async fn stale_lease_token_settles_nothing(mut fixture: StoreFixture) {
     assert_eq!(fixture.counts().attempts, 1);
 }
 
-pub async fn second_settlement_of_an_attempt_is_rejected(fixture: StoreFixture) {
+pub async fn second_settlement_under_a_claim_is_rejected(fixture: StoreFixture) {
     let (event, claimed) = fixture.accept_and_claim().await;
     let first = fixture.settlement(&claimed, NextStep::RetryAt(fixture.now + SECOND));
     let second = fixture.settlement(&claimed, NextStep::Succeeded);
 
-    assert_eq!(fixture.settle(first.clone()).await.unwrap(), SettleResult::Recorded);
-    assert_eq!(fixture.settle(first).await.unwrap(), SettleResult::LeaseLost);
+    assert_eq!(fixture.settle(first).await.unwrap(), SettleResult::Recorded);
     assert_eq!(fixture.settle(second).await.unwrap(), SettleResult::LeaseLost);
 
     let stored = fixture.only_delivery(event).await;
     assert_eq!((stored.status, stored.attempts), (DeliveryStatus::Scheduled, 1));
+}
+
+pub async fn settling_the_same_attempt_again_returns_the_first_result(mut fixture: StoreFixture) {
+    for next in [
+        NextStep::RetryAt(fixture.now),
+        NextStep::Dead(DeadReason::MaxRetries),
+        NextStep::Succeeded,
+    ] {
+        let (event, claimed) = fixture.accept_and_claim().await;
+        let settlement = fixture.settlement(&claimed, next);
+        assert_eq!(fixture.settle(settlement.clone()).await.unwrap(), SettleResult::Recorded);
+        let (attempts, before) = (fixture.counts().attempts, fixture.only_delivery(event).await);
+        // Also while the next attempt runs.
+        let claimed_again = fixture.claim(fixture.crm, 1).await;
+
+        assert_eq!(fixture.settle(settlement.clone()).await.unwrap(), SettleResult::Recorded);
+
+        let after = fixture.only_delivery(event).await;
+        assert_eq!((fixture.counts().attempts, after.attempts), (attempts, before.attempts));
+        if claimed_again.is_empty() {
+            assert_eq!((after.status, after.due_at), (before.status, before.due_at));
+        } else {
+            assert_eq!(after.status, DeliveryStatus::InFlight);
+            fixture.finish(&claimed_again[0], NextStep::Succeeded).await;
+        }
+        fixture.wait(SECOND);
+    }
 }
 
 pub async fn concurrent_settlements_are_recorded_once(fixture: StoreFixture) {

@@ -24,7 +24,7 @@ use super::{
     crash_outcomes, dead_letter_groups, decisions, delivery_bodies, ordering_queue,
     prepared::CachedStatements,
     rollups::SubjectSeq,
-    row::{blob, duration_millis, id, name, optional_time, payload, status, time},
+    row::{self, blob, duration_millis, id, name, optional_time, payload, status, time},
     sent_messages, statuses,
     writer::WriteTransaction,
 };
@@ -210,9 +210,38 @@ pub(super) fn settle(
     settlement: &Settlement,
 ) -> Result<SettleResult> {
     match settle_with_status(tx, settlement)? {
-        SettleResult::LeaseLost => Ok(statuses::apply_late_answer(tx, settlement)?),
+        SettleResult::LeaseLost => match find_recorded(tx, settlement)? {
+            Some(result) => Ok(result),
+            None => Ok(statuses::apply_late_answer(tx, settlement)?),
+        },
         result @ (SettleResult::Recorded | SettleResult::Overruled(_)) => Ok(result),
     }
+}
+
+const RECORDED: &str = "
+    SELECT a.next, a.next_due_at, d.reason
+      FROM attempts a JOIN deliveries d ON d.id = a.delivery_id
+     WHERE a.delivery_id = ?1 AND a.number = ?2 AND a.id = ?3";
+
+/// The result of a settlement that was recorded before: the same one is tried again if its outcome was
+/// unknown.
+fn find_recorded(connection: &Connection, settlement: &Settlement) -> Result<Option<SettleResult>> {
+    let Settlement { delivery, attempt, next, .. } = settlement;
+    let values = params![blob(*delivery), attempt.number, blob(attempt.id)];
+    let read = |row: &Row<'_>| {
+        let code: Option<String> = row.get(0)?;
+        let reason: Option<String> = row.get(2)?;
+        match (code.as_deref(), reason) {
+            // A provider status has confirmed the delivery since, and removed the reason of its death.
+            (Some("dead"), None) => Ok(*next),
+            _ => Ok(row::next(row, 0)?.unwrap_or(*next)),
+        }
+    };
+    let recorded = connection.find_one(RECORDED, values, read)?;
+    Ok(recorded.map(|recorded| match recorded == *next {
+        true => SettleResult::Recorded,
+        false => SettleResult::Overruled(recorded),
+    }))
 }
 
 fn settle_with_status(

@@ -1,0 +1,6 @@
+//! A running engine on a store that fails as a test asks.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+mod unknown_outcomes;

@@ -67,7 +67,10 @@ use surehook_core::{
     replay::ReplayStore,
     retention::RetentionPolicy,
     source::{PublicUrl, SourceSpec},
-    store::{AdminStore, ConfigChange, Configuration, DeliveryStore, HeldClaim, Store},
+    store::{
+        AdminStore, ConfigChange, ConfigChangeResult, Configuration, DeliveryStore, HeldClaim,
+        Store,
+    },
 };
 use surehook_guard::{address::AddressPolicy, connect::Resolver};
 use surehook_messaging::{media::Bucket, store::MessageStore};
@@ -278,9 +281,12 @@ impl Engine {
 
     /// Changes the configuration as the API does: `plan` gets the current one and returns the changes.
     /// Nothing is stored unless the result is valid as a whole.
+    ///
+    /// If the configuration changes between planning and storing, `plan` is called again with the new
+    /// one. So what it checks holds for the configuration that is changed.
     pub async fn change<T, E: From<ConfigChangeError>>(
         self: &Arc<Self>,
-        plan: impl FnOnce(&Configuration) -> Result<(Vec<ConfigChange>, T), E>,
+        plan: impl Fn(&Configuration) -> Result<(Vec<ConfigChange>, T), E>,
     ) -> Result<T, E> {
         self.change_from(ConfigOrigin::Api, plan).await
     }
@@ -289,41 +295,62 @@ impl Engine {
     pub async fn change_from<T, E: From<ConfigChangeError>>(
         self: &Arc<Self>,
         origin: ConfigOrigin,
-        plan: impl FnOnce(&Configuration) -> Result<(Vec<ConfigChange>, T), E>,
+        plan: impl Fn(&Configuration) -> Result<(Vec<ConfigChange>, T), E>,
     ) -> Result<T, E> {
-        let change_lock = Arc::clone(&self.change_lock).lock_owned().await;
-        let PlannedChange { configuration, changes, now, result } =
-            self.plan_change(origin, plan).await?;
-        let engine = Arc::clone(self);
-        // A stored change must also be applied, even if the caller is cancelled.
-        let store_and_apply = async move {
-            let _change_lock = change_lock;
-            let names = touched_destinations(&configuration, &changes);
-            engine.store.change(changes, now).await?;
-            engine.reload().await?;
-            let deleted = |(id, name): &(_, Option<_>)| name.is_none().then_some(*id);
-            engine.cancel_waits_for(&names.iter().filter_map(deleted).collect::<Vec<_>>()).await;
-            engine.publish_destination_changes(names, now);
-            Ok::<_, ConfigChangeError>(())
-        };
-        RunToCompletion::new(store_and_apply, &self.shared.tasks).await?;
-        Ok(result)
+        for _ in 0..CHANGE_TRIES_MAX {
+            // Spares the changes of this process the race; those of other processes are noticed below.
+            let change_lock = Arc::clone(&self.change_lock).lock_owned().await;
+            let (planned, result) = self.plan_change(origin, &plan).await?;
+            let engine = Arc::clone(self);
+            // A stored change must also be applied, even if the caller is cancelled.
+            let store_and_apply = async move {
+                let _change_lock = change_lock;
+                engine.store_and_apply(planned).await
+            };
+            match RunToCompletion::new(store_and_apply, &self.shared.tasks).await? {
+                ConfigChangeResult::Changed(_) => return Ok(result),
+                ConfigChangeResult::Outdated(_) => {}
+            }
+        }
+        Err(ConfigChangeError::from(StoreError::Overloaded).into())
+    }
+
+    async fn store_and_apply(
+        &self,
+        planned: PlannedChange,
+    ) -> Result<ConfigChangeResult, ConfigChangeError> {
+        let PlannedChange { configuration, changes, now } = planned;
+        let names = touched_destinations(&configuration, &changes);
+        let changed = self.store.change(changes, configuration.version, now).await;
+        if !matches!(changed, Ok(_) | Err(StoreError::Unknown(_))) {
+            return Ok(changed?);
+        }
+        // Also if it is unknown whether it was stored, or another process has changed something.
+        self.reload().await?;
+        let changed = changed?;
+        if let ConfigChangeResult::Outdated(_) = changed {
+            return Ok(changed);
+        }
+        let deleted = |(id, name): &(_, Option<_>)| name.is_none().then_some(*id);
+        self.cancel_waits_for(&names.iter().filter_map(deleted).collect::<Vec<_>>()).await;
+        self.publish_destination_changes(names, now);
+        Ok(changed)
     }
 
     /// Returns what [`Self::change`] would return, and changes nothing.
     pub async fn preview<T, E: From<ConfigChangeError>>(
         &self,
-        plan: impl FnOnce(&Configuration) -> Result<(Vec<ConfigChange>, T), E>,
+        plan: impl Fn(&Configuration) -> Result<(Vec<ConfigChange>, T), E>,
     ) -> Result<T, E> {
-        Ok(self.plan_change(ConfigOrigin::Api, plan).await?.result)
+        Ok(self.plan_change(ConfigOrigin::Api, plan).await?.1)
     }
 
     /// Plans a change and checks the configuration that it leads to.
     async fn plan_change<T, E: From<ConfigChangeError>>(
         &self,
         origin: ConfigOrigin,
-        plan: impl FnOnce(&Configuration) -> Result<(Vec<ConfigChange>, T), E>,
-    ) -> Result<PlannedChange<T>, E> {
+        plan: impl Fn(&Configuration) -> Result<(Vec<ConfigChange>, T), E>,
+    ) -> Result<(PlannedChange, T), E> {
         let mut configuration =
             self.store.load_configuration().await.map_err(ConfigChangeError::from)?;
         let (changes, result) = plan(&configuration)?;
@@ -345,7 +372,7 @@ impl Engine {
             &*self.env,
         )
         .map_err(ConfigChangeError::from)?;
-        Ok(PlannedChange { configuration, changes, now, result })
+        Ok((PlannedChange { configuration, changes, now }, result))
     }
 
     /// Publishes the current state of a delivery that was not changed by its lane.
@@ -503,13 +530,15 @@ impl Engine {
 }
 
 /// A change of the configuration that is valid and not stored yet.
-struct PlannedChange<T> {
-    /// The configuration after the change.
+struct PlannedChange {
+    /// The configuration after the change, with the version before it.
     configuration: Configuration,
     changes: Vec<ConfigChange>,
     now: Timestamp,
-    result: T,
 }
+
+/// How often a change is planned again because another process has changed the configuration.
+const CHANGE_TRIES_MAX: usize = 20;
 
 /// The least time between two changes of the configuration.
 const TICK: Duration = Duration::from_millis(1);

@@ -12,8 +12,9 @@ use surehook_types::{
 use surehook_webhooks::attribute::AttributeFilter;
 
 use super::{
-    ConfigChange, Configuration, DeliveryDetail, DeliveryFilter, DeliveryRow, DuplicateDetail,
-    EventDetail, EventFilter, EventRow, HistoryFilter, ListPage, PageRequest, RecordedDelivery,
+    ConfigChange, ConfigChangeResult, ConfigVersion, Configuration, DeliveryDetail, DeliveryFilter,
+    DeliveryRow, DuplicateDetail, EventDetail, EventFilter, EventRow, HistoryFilter, ListPage,
+    PageRequest, RecordedDelivery,
 };
 use crate::{
     access::ApiToken,
@@ -124,10 +125,21 @@ pub struct PruneReport {
 /// The store operations of the API and of maintenance.
 #[async_trait]
 pub trait AdminStore: Send + Sync {
+    /// The configuration as of one moment, with its version.
     async fn load_configuration(&self) -> Result<Configuration, StoreError>;
 
-    /// Applies all changes in order, or none.
-    async fn change(&self, changes: Vec<ConfigChange>, now: Timestamp) -> Result<(), StoreError>;
+    /// The current version of the configuration; cheap.
+    async fn load_configuration_version(&self) -> Result<ConfigVersion, StoreError>;
+
+    /// Applies all changes in order, or none: only if the configuration still has the `expected` version,
+    /// for which they were planned. Of two changes for the same version one is applied. Without changes
+    /// the version stays.
+    async fn change(
+        &self,
+        changes: Vec<ConfigChange>,
+        expected: ConfigVersion,
+        now: Timestamp,
+    ) -> Result<ConfigChangeResult, StoreError>;
 
     /// Newest first.
     async fn list_events(

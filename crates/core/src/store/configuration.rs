@@ -21,8 +21,24 @@ pub struct StoredObject<I, S> {
     pub updated_at: Timestamp,
 }
 
+/// A number that grows with every change of the configuration, so that a change that was planned for an
+/// older version is recognized. Zero before the first change.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ConfigVersion(pub u64);
+
+/// The result of changing the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConfigChangeResult {
+    /// All changes are stored; the configuration has this version now.
+    Changed(ConfigVersion),
+    /// The configuration has moved on to this version, and nothing was changed.
+    Outdated(ConfigVersion),
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Configuration {
+    /// The version that was loaded; [`Self::apply`] does not change it.
+    pub version: ConfigVersion,
     /// Sorted by name.
     pub sources: Vec<StoredObject<SourceId, SourceSpec>>,
     /// Sorted by name.

@@ -22,7 +22,10 @@ pub use self::{
         AdminStore, CancelResult, DeadReasonCount, PruneReport, REPLAY_INTERVAL, RemoveTokenResult,
         ReplayResult, StoreCounts, StoreHealth,
     },
-    configuration::{ConfigChange, Configuration, PastConfiguration, PastSource, StoredObject},
+    configuration::{
+        ConfigChange, ConfigChangeResult, ConfigVersion, Configuration, PastConfiguration,
+        PastSource, StoredObject,
+    },
     deliveries::{
         AttemptRecord, ClaimBatch, ClaimedDelivery, DeliveryStore, HeldClaim, NextStep,
         SentMessage, SettleResult, Settlement,

@@ -136,7 +136,7 @@ impl Engine {
             return Ok(SendTarget { destination: lane.destination(), lane });
         }
         let id = self
-            .change(|configuration| self.plan_origin(configuration, url, retry, timeout))
+            .change(|configuration| self.plan_origin(configuration, url, retry.clone(), timeout))
             .await?;
         let lane = self.registry.load().lanes.get(&id).cloned();
         let lane = lane.ok_or_else(|| SendMessageError::Misconfigured(url.origin.clone()))?;

@@ -110,19 +110,24 @@ async fn start_engine(store: Arc<FaultyStore>) -> Arc<Engine> {
 
 fn changes(destination: DestinationId) -> Vec<ConfigChange> {
     let now: Timestamp = SystemClock.now();
-    let source: SourceId = new_id(&SystemRng, now);
     let route: RouteId = new_id(&SystemRng, now);
-    let source_spec = serde_json::json!({ "name": "shop", "verify": "none" });
     let destination_spec = serde_json::json!({ "name": "inbox", "url": "builtin:inbox" });
     let route_spec = serde_json::json!({ "from": "shop", "to": "inbox" });
     vec![
-        ConfigChange::PutSource(source, serde_json::from_value(source_spec).unwrap()),
+        put_source("shop"),
         ConfigChange::PutDestination(
             destination,
             serde_json::from_value(destination_spec).unwrap(),
         ),
         ConfigChange::PutRoute(route, serde_json::from_value(route_spec).unwrap()),
     ]
+}
+
+/// The change that creates a source.
+pub(crate) fn put_source(name: &str) -> ConfigChange {
+    let spec = serde_json::json!({ "name": name, "verify": "none" });
+    let id: SourceId = new_id(&SystemRng, SystemClock.now());
+    ConfigChange::PutSource(id, serde_json::from_value(spec).unwrap())
 }
 
 /// Waits until `find` finds something.

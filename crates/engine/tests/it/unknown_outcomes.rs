@@ -6,11 +6,11 @@ use surehook_core::{
     replay::{ReplayAction, ReplayFilter, ReplayRate, ReplaySpec, ReplayState, ReplayStore as _},
     store::AdminStore as _,
 };
-use surehook_engine::LaneError;
+use surehook_engine::{ConfigChangeError, LaneError};
 use surehook_store::conformance::StoreFault::{UnknownCommitted, UnknownNotCommitted};
 use surehook_types::store_error::StoreError;
 
-use crate::support::{TestEngine, wait_for};
+use crate::support::{TestEngine, put_source, wait_for};
 
 #[tokio::test]
 async fn request_of_unknown_outcome_is_refused_and_its_repetition_stored_once() {
@@ -58,6 +58,23 @@ async fn pause_of_unknown_outcome_is_refused_and_does_not_stay_in_the_store() {
     wait_for(async || (!test.is_paused_in_the_store().await).then_some(())).await;
     test.engine.pause(test.destination, None).await.unwrap();
     assert!(test.is_paused_in_the_store().await);
+}
+
+#[tokio::test]
+async fn configuration_change_of_unknown_outcome_is_refused_and_applied_if_it_was_stored() {
+    let test = TestEngine::start().await;
+    for (name, fault, is_stored) in
+        [("a", UnknownCommitted, true), ("b", UnknownNotCommitted, false)]
+    {
+        test.store.fail_next("change", [fault]);
+
+        let changed =
+            test.engine.change::<_, ConfigChangeError>(|_| Ok((vec![put_source(name)], ())));
+
+        let error = changed.await.unwrap_err();
+        assert!(matches!(error, ConfigChangeError::Store(StoreError::Unknown(_))), "{error:?}");
+        assert_eq!(test.engine.source(name).is_ok(), is_stored);
+    }
 }
 
 #[tokio::test]

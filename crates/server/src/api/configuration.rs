@@ -108,7 +108,7 @@ pub(crate) async fn apply_configuration(
     let (rng, now) = (server.engine.rng(), server.engine.clock().now());
     let decide = |configuration: &Configuration| {
         if_match.check(&versions(configuration))?;
-        let (plan, report) = plan_changes(configuration, desired, rng, now);
+        let (plan, report) = plan_changes(configuration, desired.clone(), rng, now);
         let ApplyReport { created, updated, deleted, unchanged } = report;
         let changes = describe_changes(configuration, &plan);
         let dry_run = query.dry_run;

@@ -37,7 +37,7 @@ use crate::{
 
 /// A kind of configured resource.
 pub(crate) trait Resource:
-    masked_spec::MaskSecrets + JsonSchema + DeserializeOwned + Send + Sync + 'static
+    masked_spec::MaskSecrets + JsonSchema + DeserializeOwned + Clone + Send + Sync + 'static
 {
     type IdKind: IdKind + Send + Sync;
     /// Name of the resource in paths, operation ids and texts.
@@ -304,7 +304,7 @@ async fn create<R: Resource>(
             // This request was executed before, and only its response was lost.
             _ if find_resource::<R>(configuration, &id.to_string()).is_ok() => Ok((Vec::new(), ())),
             Some(name) if is_taken::<R>(configuration, name, id) => Err(name_taken::<R>(name)),
-            Some(_) | None => Ok((vec![R::put(id, spec)], ())),
+            Some(_) | None => Ok((vec![R::put(id, spec.clone())], ())),
         })
         .await?;
     resource_response::<R>(&server, &id.to_string(), StatusCode::CREATED).await

@@ -15,8 +15,8 @@ use surehook_core::{
     route::RouteSpec,
     source::SourceSpec,
     store::{
-        AdmitResult, CancelResult, ConfigChange, Configuration, JoinRequest, JoinResult, NextStep,
-        SettleResult, StoredObject,
+        AdmitResult, CancelResult, ConfigChange, ConfigChangeResult, Configuration, JoinRequest,
+        JoinResult, NextStep, SettleResult, StoredObject,
     },
 };
 use surehook_retry::DeadReason;
@@ -27,6 +27,7 @@ use surehook_types::{
     time::{HumanDuration, Timestamp},
 };
 use surehook_webhooks::verify::VerifySpec;
+use tokio::task::JoinSet;
 
 use super::{
     StoreFixture, StoreHarness, check_property,
@@ -69,6 +70,45 @@ pub async fn stored_configuration_is_read_back(mut fixture: StoreFixture) {
     assert_eq!(found.destinations[0].spec, destination_spec("crm"));
     let routes: Vec<_> = found.routes.iter().map(|r| (r.id, r.spec.clone())).collect();
     assert_eq!(routes, [(second, route("shop", "crm")), (first, filtered)], "oldest first");
+}
+
+pub async fn of_changes_planned_for_one_version_one_is_applied(fixture: StoreFixture) {
+    let before = fixture.load_configuration().await.unwrap();
+    let mut tasks = JoinSet::new();
+    for number in 0..8 {
+        let (store, now) = (fixture.store(), fixture.now);
+        let spec = source_spec(&format!("source-{number}"));
+        let put = vec![ConfigChange::PutSource(fixture.new_id(), spec)];
+        tasks.spawn(async move { store.change(put, before.version, now).await.unwrap() });
+    }
+
+    let results = tasks.join_all().await;
+
+    let after = fixture.load_configuration().await.unwrap();
+    assert!(after.version > before.version);
+    assert_eq!(fixture.load_configuration_version().await.unwrap(), after.version);
+    let changed = ConfigChangeResult::Changed(after.version);
+    let outdated = ConfigChangeResult::Outdated(after.version);
+    assert_eq!(results.iter().filter(|result| **result == changed).count(), 1);
+    assert_eq!(results.iter().filter(|result| **result == outdated).count(), 7);
+    assert_eq!(after.sources.len(), before.sources.len() + 1);
+}
+
+pub async fn change_for_an_older_version_changes_nothing(mut fixture: StoreFixture) {
+    let old = fixture.load_configuration_version().await.unwrap();
+    fixture.apply(ConfigChange::PutSource(fixture.shop, source_spec("store"))).await;
+    fixture.reopen().await;
+    let current = fixture.load_configuration().await.unwrap();
+    let store = fixture.store();
+
+    let delete = vec![ConfigChange::DeleteSource(fixture.shop)];
+    let result = store.change(delete.clone(), old, fixture.now).await.unwrap();
+
+    assert_eq!(result, ConfigChangeResult::Outdated(current.version));
+    assert_eq!(fixture.load_configuration().await.unwrap(), current);
+    fixture.accept(fixture.new_event()).await;
+    let result = store.change(delete, current.version, fixture.now).await.unwrap();
+    assert!(matches!(result, ConfigChangeResult::Changed(version) if version > current.version));
 }
 
 pub async fn renamed_source_and_destination_keep_their_routes(fixture: StoreFixture) {
@@ -162,7 +202,8 @@ pub async fn source_created_and_deleted_in_one_change_does_not_exist(fixture: St
 
     fixture.change(changes, fixture.now).await.unwrap();
 
-    assert_eq!(fixture.load_configuration().await.unwrap(), before);
+    let found = fixture.load_configuration().await.unwrap();
+    assert_eq!(Configuration { version: before.version, ..found }, before);
     let too_late = NewEvent { source: brief, ..fixture.new_event() };
     assert_eq!(fixture.admit(vec![too_late]).await.unwrap(), [AdmitResult::SourceGone]);
 }
@@ -522,7 +563,8 @@ async fn check_changes(mut fixture: StoreFixture, steps: Vec<Vec<ConfigEdit>>) -
         ConfigChange::DeleteDestination(fixture.mail),
     ];
     fixture.change(clear, fixture.now).await.unwrap();
-    let mut configuration = Configuration::default();
+    let version = fixture.load_configuration_version().await.unwrap();
+    let mut configuration = Configuration { version, ..Configuration::default() };
     for edits in steps {
         let changes: Vec<ConfigChange> = edits.iter().map(|edit| edit.change()).collect();
         fixture.wait(Duration::from_secs(1));
@@ -531,13 +573,11 @@ async fn check_changes(mut fixture: StoreFixture, steps: Vec<Vec<ConfigEdit>>) -
         let result = fixture.change(changes, fixture.now).await;
 
         prop_assert_eq!(result.is_ok(), expected.is_ok(), "{:?}: {:?}", edits, result);
+        let found = fixture.load_configuration().await.unwrap();
+        prop_assert_eq!(found.version > configuration.version, expected.is_ok());
         configuration = expected.unwrap_or(configuration);
-        prop_assert_eq!(
-            &fixture.load_configuration().await.unwrap(),
-            &configuration,
-            "{:?}",
-            edits
-        );
+        configuration.version = found.version;
+        prop_assert_eq!(&found, &configuration, "{:?}", edits);
     }
     fixture.reopen().await;
     prop_assert_eq!(fixture.load_configuration().await.unwrap(), configuration);

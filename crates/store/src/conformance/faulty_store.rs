@@ -34,11 +34,11 @@ use surehook_core::{
     requests::{ReceivedRequest, RequestCursor, RequestFilter},
     rollup::{RollupCounts, RollupQuery},
     store::{
-        AdminStore, AdmitResult, CancelResult, ClaimBatch, ConfigChange, Configuration,
-        DeliveryDetail, DeliveryFilter, DeliveryRow, DeliveryStore, DuplicateDetail, EventDetail,
-        EventFilter, EventRow, HeldClaim, HistoryFilter, IngestStore, JoinRequest, JoinResult,
-        ListPage, PageRequest, PruneReport, RecordedDelivery, RemoveTokenResult, ReplayResult,
-        SettleResult, Settlement, Store, StoreCounts, StoreHealth,
+        AdminStore, AdmitResult, CancelResult, ClaimBatch, ConfigChange, ConfigChangeResult,
+        ConfigVersion, Configuration, DeliveryDetail, DeliveryFilter, DeliveryRow, DeliveryStore,
+        DuplicateDetail, EventDetail, EventFilter, EventRow, HeldClaim, HistoryFilter, IngestStore,
+        JoinRequest, JoinResult, ListPage, PageRequest, PruneReport, RecordedDelivery,
+        RemoveTokenResult, ReplayResult, SettleResult, Settlement, Store, StoreCounts, StoreHealth,
     },
 };
 use surehook_dedup::ClaimKey;
@@ -164,7 +164,8 @@ pass_on! { DeliveryStore;
 
 pass_on! { AdminStore;
     fn load_configuration() -> Configuration;
-    fn change(changes: Vec<ConfigChange>, now: Timestamp) -> ();
+    fn load_configuration_version() -> ConfigVersion;
+    fn change(changes: Vec<ConfigChange>, expected: ConfigVersion, now: Timestamp) -> ConfigChangeResult;
     fn list_events(filter: EventFilter, page: PageRequest<EventId>) -> ListPage<EventRow, EventId>;
     fn list_events_with_each(filters: Vec<AttributeFilter>, limit: usize) -> Vec<Vec<EventRow>>;
     fn find_event(id: EventId) -> Option<EventDetail>;

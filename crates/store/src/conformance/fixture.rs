@@ -26,10 +26,10 @@ use surehook_core::{
     retention::RetentionSpec,
     source::SourceSpec,
     store::{
-        AdmitResult, AttemptRecord, ClaimedDelivery, ConfigChange, DeliveryDetail, DeliveryFilter,
-        DeliveryRow, DuplicateOf, EventDetail, EventFilter, EventRow, HeldClaim, ListPage,
-        NextStep, PageRequest, PruneReport, ReplayResult, SettleResult, Settlement, Store,
-        StoreCounts,
+        AdmitResult, AttemptRecord, ClaimedDelivery, ConfigChange, ConfigChangeResult,
+        DeliveryDetail, DeliveryFilter, DeliveryRow, DuplicateOf, EventDetail, EventFilter,
+        EventRow, HeldClaim, ListPage, NextStep, PageRequest, PruneReport, ReplayResult,
+        SettleResult, Settlement, Store, StoreCounts,
     },
 };
 use surehook_guard::timing::AttemptTiming;
@@ -346,6 +346,18 @@ impl StoreFixture {
         let replayed = self.replay(old, new, self.now).await.unwrap();
         assert!(matches!(replayed, ReplayResult::Created { .. }), "{replayed:?}");
         new
+    }
+
+    /// Changes the configuration as it is now.
+    pub async fn change(
+        &self,
+        changes: Vec<ConfigChange>,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let version = self.load_configuration_version().await?;
+        let result = (**self).change(changes, version, now).await?;
+        assert!(matches!(result, ConfigChangeResult::Changed(_)), "{result:?}");
+        Ok(())
     }
 
     /// Changes the configuration, which must succeed.

@@ -308,6 +308,8 @@ macro_rules! store_conformance {
                     replay_job_can_select_one_group,
                     groups_of_deleted_destination_remain;
                 configuration: stored_configuration_is_read_back,
+                    of_changes_planned_for_one_version_one_is_applied,
+                    change_for_an_older_version_changes_nothing,
                     renamed_source_and_destination_keep_their_routes,
                     name_in_use_is_refused,
                     name_can_be_reused_after_deletion,

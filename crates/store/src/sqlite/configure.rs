@@ -3,7 +3,10 @@
 use rusqlite::{Connection, Result, params};
 use serde::Serialize;
 use surehook_core::{
-    destination::DestinationSpec, route::RouteSpec, source::SourceSpec, store::ConfigChange,
+    destination::DestinationSpec,
+    route::RouteSpec,
+    source::SourceSpec,
+    store::{ConfigChange, ConfigChangeResult, ConfigVersion},
 };
 use surehook_types::{
     ids::{DestinationId, Id, IdKind, RouteId, SourceId},
@@ -18,6 +21,7 @@ use super::{
     sealing::{DataKeys, SealedPlace},
     writer::{RowNumbers, WriteTransaction},
 };
+use crate::steps::lookups;
 
 pub(super) fn load_row_numbers(connection: &Connection) -> Result<RowNumbers> {
     let sources = "SELECT id, seq FROM sources WHERE deleted_at IS NULL";
@@ -29,8 +33,32 @@ pub(super) fn load_row_numbers(connection: &Connection) -> Result<RowNumbers> {
     })
 }
 
+// A file of an older version has no row.
+const RAISE_VERSION: &str = "
+    INSERT INTO counters (name, value) VALUES ('configuration_version', 1)
+    ON CONFLICT (name) DO UPDATE SET value = value + 1 RETURNING value";
+
 /// Implements `AdminStore::change`.
-pub(super) fn apply_changes(
+pub(super) fn change(
+    tx: &mut WriteTransaction<'_, '_>,
+    keys: &DataKeys,
+    changes: &[ConfigChange],
+    expected: ConfigVersion,
+    now: Timestamp,
+) -> Result<ConfigChangeResult> {
+    let current = lookups::load_configuration_version(tx.connection)?;
+    if current != expected {
+        return Ok(ConfigChangeResult::Outdated(current));
+    }
+    if changes.is_empty() {
+        return Ok(ConfigChangeResult::Changed(current));
+    }
+    apply_changes(tx, keys, changes, now)?;
+    let version = tx.query_row(RAISE_VERSION, [], |row| row.get(0))?;
+    Ok(ConfigChangeResult::Changed(ConfigVersion(version)))
+}
+
+fn apply_changes(
     tx: &mut WriteTransaction<'_, '_>,
     keys: &DataKeys,
     changes: &[ConfigChange],

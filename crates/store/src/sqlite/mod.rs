@@ -71,11 +71,11 @@ use surehook_core::{
     requests::{ReceivedRequest, RequestCursor, RequestFilter},
     rollup::{RollupCounts, RollupQuery},
     store::{
-        AdminStore, AdmitResult, CancelResult, ClaimBatch, ConfigChange, Configuration,
-        DeliveryDetail, DeliveryFilter, DeliveryRow, DeliveryStore, DuplicateDetail, EventDetail,
-        EventFilter, EventRow, HeldClaim, HistoryFilter, IngestStore, JoinRequest, JoinResult,
-        ListPage, PageRequest, PruneReport, RecordedDelivery, RemoveTokenResult, ReplayResult,
-        SettleResult, Settlement, StoreCounts, StoreHealth,
+        AdminStore, AdmitResult, CancelResult, ClaimBatch, ConfigChange, ConfigChangeResult,
+        ConfigVersion, Configuration, DeliveryDetail, DeliveryFilter, DeliveryRow, DeliveryStore,
+        DuplicateDetail, EventDetail, EventFilter, EventRow, HeldClaim, HistoryFilter, IngestStore,
+        JoinRequest, JoinResult, ListPage, PageRequest, PruneReport, RecordedDelivery,
+        RemoveTokenResult, ReplayResult, SettleResult, Settlement, StoreCounts, StoreHealth,
     },
 };
 use surehook_dedup::ClaimKey;
@@ -571,9 +571,21 @@ impl AdminStore for SqliteStore {
         self.readers.read(move |db| lookups::load_configuration(db, &keys)).await
     }
 
-    async fn change(&self, changes: Vec<ConfigChange>, now: Timestamp) -> Result<(), StoreError> {
+    async fn load_configuration_version(&self) -> Result<ConfigVersion, StoreError> {
+        self.readers.read(lookups::load_configuration_version).await
+    }
+
+    async fn change(
+        &self,
+        changes: Vec<ConfigChange>,
+        expected: ConfigVersion,
+        now: Timestamp,
+    ) -> Result<ConfigChangeResult, StoreError> {
         let keys = Arc::clone(&self.data_keys);
-        self.writer.write(move |tx| configure::apply_changes(tx, &keys, &changes, now)).await
+        let change = move |tx: &mut WriteTransaction<'_, '_>| {
+            configure::change(tx, &keys, &changes, expected, now)
+        };
+        self.writer.write(change).await
     }
 
     async fn list_events(

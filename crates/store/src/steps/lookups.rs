@@ -8,8 +8,8 @@ use surehook_core::{
     event::Payload,
     route::RouteSpec,
     store::{
-        AttemptRow, Configuration, DeliveryDetail, DeliveryRow, EVENT_ATTEMPTS_MAX, EventDetail,
-        EventRow, PastConfiguration, PastSource, StoredObject,
+        AttemptRow, ConfigVersion, Configuration, DeliveryDetail, DeliveryRow, EVENT_ATTEMPTS_MAX,
+        EventDetail, EventRow, PastConfiguration, PastSource, StoredObject,
     },
 };
 use surehook_types::{
@@ -86,29 +86,42 @@ fn load_past_configuration(connection: &impl SqlConnection) -> Result<PastConfig
     Ok(PastConfiguration { token_headers, sources, lenient_sources })
 }
 
-pub(crate) fn load_configuration(
-    connection: &impl SqlConnection,
+const CONFIGURATION_VERSION: &str =
+    "SELECT value FROM counters WHERE name = 'configuration_version'";
+
+/// Implements `AdminStore::load_configuration_version`. Before the first change there is no row.
+pub(crate) fn load_configuration_version(connection: &impl SqlConnection) -> Result<ConfigVersion> {
+    let version = connection.find_one(CONFIGURATION_VERSION, params![], |row| row.get(0))?;
+    Ok(version.map_or_else(ConfigVersion::default, ConfigVersion))
+}
+
+/// Implements `AdminStore::load_configuration`. A change is planned for the version that is read here.
+pub(crate) fn load_configuration<C: SqlConnection>(
+    connection: &C,
     keys: &DataKeys,
 ) -> Result<Configuration> {
-    let (source, destination) = (SealedPlace::source, SealedPlace::destination);
-    Ok(Configuration {
-        sources: connection.read_all(SOURCES, params![], |row| read_stored(row, keys, source))?,
-        destinations: connection
-            .read_all(DESTINATIONS, params![], |row| read_stored(row, keys, destination))?,
-        routes: connection.read_all(ROUTES, params![], |row| {
-            Ok(StoredObject {
-                id: id(row, 0)?,
-                spec: RouteSpec {
-                    from: name(row, 1)?,
-                    to: name(row, 2)?,
-                    filter: row.get(3)?,
-                    transform: row.get(6)?,
-                },
-                created_at: time(row, 4)?,
-                updated_at: time(row, 5)?,
-            })
-        })?,
-        past: load_past_configuration(connection)?,
+    connection.read_snapshot(|snapshot| {
+        let (source, destination) = (SealedPlace::source, SealedPlace::destination);
+        Ok(Configuration {
+            version: load_configuration_version(snapshot)?,
+            sources: snapshot.read_all(SOURCES, params![], |row| read_stored(row, keys, source))?,
+            destinations: snapshot
+                .read_all(DESTINATIONS, params![], |row| read_stored(row, keys, destination))?,
+            routes: snapshot.read_all(ROUTES, params![], |row| {
+                Ok(StoredObject {
+                    id: id(row, 0)?,
+                    spec: RouteSpec {
+                        from: name(row, 1)?,
+                        to: name(row, 2)?,
+                        filter: row.get(3)?,
+                        transform: row.get(6)?,
+                    },
+                    created_at: time(row, 4)?,
+                    updated_at: time(row, 5)?,
+                })
+            })?,
+            past: load_past_configuration(snapshot)?,
+        })
     })
 }
 

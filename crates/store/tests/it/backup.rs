@@ -10,7 +10,7 @@ use std::{
 
 use surehook_core::{
     delivery::{Lease, LeaseToken},
-    store::{AdminStore as _, EventFilter, PageRequest},
+    store::{AdminStore as _, ConfigVersion, EventFilter, PageRequest},
 };
 use surehook_store::{
     OpenError, SqliteOptions, SqliteStore, backup, check_database,
@@ -54,7 +54,7 @@ async fn read_only_store_sees_every_commit_and_cannot_write() {
     let first = events(&reader).await;
     fixture.accept(fixture.new_event()).await;
     let second = events(&reader).await;
-    let written = reader.change(Vec::new(), NOW).await;
+    let written = reader.change(Vec::new(), ConfigVersion::default(), NOW).await;
 
     assert_eq!((first, second), (1, 2));
     assert!(matches!(written, Err(StoreError::Failed(_))), "{written:?}");

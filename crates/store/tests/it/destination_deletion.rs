@@ -73,7 +73,8 @@ async fn heavy_deleting_a_destination_with_a_large_backlog_cancels_every_deliver
     let store = open(folder.path());
 
     let started_at = Instant::now();
-    store.change(vec![ConfigChange::DeleteDestination(crm)], now).await.unwrap();
+    let version = store.load_configuration_version().await.unwrap();
+    store.change(vec![ConfigChange::DeleteDestination(crm)], version, now).await.unwrap();
     println!("deletion: {:?}", started_at.elapsed());
 
     let mut store = store;

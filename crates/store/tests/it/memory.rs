@@ -1,6 +1,6 @@
 //! What the SQLite store answers from memory, and the limit of its write queue.
 
-use surehook_core::store::{AdminStore, ConfigChange, DeliveryStore, IngestStore};
+use surehook_core::store::{AdminStore, ConfigChange, ConfigVersion, DeliveryStore, IngestStore};
 use surehook_store::{SqliteOptions, SqliteStore, conformance::StoreFixture};
 use surehook_types::{ids::SourceId, store_error::StoreError};
 
@@ -48,6 +48,7 @@ async fn full_write_queue_refuses_only_new_events() {
     assert!(matches!(admitted, Err(StoreError::Overloaded)), "{admitted:?}");
     // Steps that free space must always be possible.
     store.release_expired(NOW).await.unwrap();
-    store.change(vec![ConfigChange::DeleteSource(SourceId::new(NOW, 1))], NOW).await.unwrap();
+    let delete = vec![ConfigChange::DeleteSource(SourceId::new(NOW, 1))];
+    store.change(delete, ConfigVersion::default(), NOW).await.unwrap();
     assert_eq!(store.health().failure, None);
 }

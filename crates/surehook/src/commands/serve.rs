@@ -276,7 +276,7 @@ async fn apply_configuration(
     let (rng, now) = (engine.rng(), engine.clock().now());
     let applied = engine
         .change_from::<_, ConfigChangeError>(ConfigOrigin::SettingsFile, |configuration| {
-            Ok(plan_changes(configuration, desired, rng, now))
+            Ok(plan_changes(configuration, desired.clone(), rng, now))
         })
         .await?;
     for resource in applied.created.iter().chain(&applied.updated) {

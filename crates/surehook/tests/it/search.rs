@@ -62,7 +62,8 @@ async fn fill_folder(folder: &Path) -> [String; 3] {
     let store = SqliteStore::open(&SqliteOptions::new(folder.join("data")), now).unwrap();
     let source = SourceId::new(now, 1);
     let spec = serde_json::from_value(json!({ "name": "wa", "verify": "none" })).unwrap();
-    store.change(vec![ConfigChange::PutSource(source, spec)], now).await.unwrap();
+    let version = store.load_configuration_version().await.unwrap();
+    store.change(vec![ConfigChange::PutSource(source, spec)], version, now).await.unwrap();
     let with = |pairs: &[(AttributeName, &str)]| {
         let mut attributes = Attributes::default();
         pairs.iter().for_each(|(name, value)| attributes.push(*name, value));

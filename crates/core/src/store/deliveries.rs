@@ -190,7 +190,8 @@ pub trait DeliveryStore: Send + Sync {
         destination: DestinationId,
     ) -> Result<Option<Timestamp>, StoreError>;
 
-    /// Records an attempt and the next step in one transaction; durable after `Ok`.
+    /// Records attempts and the next steps of their deliveries in one transaction; durable after `Ok`.
+    /// Each is decided by itself; the results are in the order of the settlements.
     ///
     /// The same attempt, by its id, again changes nothing and returns the first result, so that a
     /// settlement whose outcome is unknown can be tried until it is known.
@@ -203,7 +204,9 @@ pub trait DeliveryStore: Send + Sync {
     /// [`StatusUpdate`]) takes precedence. A reported success always takes precedence.
     ///
     /// [`StatusUpdate`]: crate::event::StatusUpdate
-    async fn settle(&self, settlement: Settlement) -> Result<SettleResult, StoreError>;
+    /// A lane settles each attempt when it ends, and a caller that has several passes them together.
+    /// Settlements of different callers are collected by the store, which knows what a round trip costs.
+    async fn settle(&self, settlements: Vec<Settlement>) -> Result<Vec<SettleResult>, StoreError>;
 
     /// Records the outcome that applies if the process crashes during the attempt that is about to
     /// start; durable after `Ok`, and replaces an earlier one.

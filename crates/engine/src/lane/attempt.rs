@@ -565,12 +565,15 @@ impl Lane {
     /// again because that could not be written.
     async fn write_settlement(&self, settlement: &Settlement) -> Result<SettleResult, StoreError> {
         loop {
-            let settle = || self.shared.store.settle(settlement.clone());
+            let settle = || self.shared.store.settle(vec![settlement.clone()]);
             match self.write_until_known(settle).await {
                 Err(StoreError::Full) if !self.stop.is_cancelled() => {
                     tokio::time::sleep(DISK_FULL_PAUSE).await;
                 }
-                settled => return settled,
+                settled => {
+                    let missing = || StoreError::Refused("the settlement has no result".to_owned());
+                    return settled?.pop().ok_or_else(missing);
+                }
             }
         }
     }

@@ -153,7 +153,10 @@ pub async fn counts_match_the_lists_after_concurrent_work(mut fixture: StoreFixt
                         next,
                         schedule_reason: None,
                     };
-                    assert_eq!(store.settle(settlement).await.unwrap(), SettleResult::Recorded);
+                    assert_eq!(
+                        store.settle(vec![settlement]).await.unwrap(),
+                        [SettleResult::Recorded]
+                    );
                 }
             }
         });

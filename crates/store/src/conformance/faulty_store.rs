@@ -146,7 +146,7 @@ pass_on! { DeliveryStore;
     fn claim_due(destination: DestinationId, now: Timestamp, lease: Lease, limit: usize) -> ClaimBatch;
     fn claim_next(destination: DestinationId, now: Timestamp, lease: Lease) -> ClaimBatch;
     fn find_next_due(destination: DestinationId) -> Option<Timestamp>;
-    fn settle(settlement: Settlement) -> SettleResult;
+    fn settle(settlements: Vec<Settlement>) -> Vec<SettleResult>;
     fn record_crash_outcome(outcome: Settlement) -> SettleResult;
     fn renew(held: Vec<HeldClaim>, until: Timestamp) -> ();
     fn release(held: Vec<HeldClaim>, due_at: Timestamp) -> ();

@@ -327,6 +327,13 @@ impl StoreFixture {
         }
     }
 
+    /// Settles one attempt.
+    pub async fn settle(&self, settlement: Settlement) -> Result<SettleResult, StoreError> {
+        let mut settled = (**self).settle(vec![settlement]).await?;
+        assert_eq!(settled.len(), 1, "one result per settlement");
+        Ok(settled.remove(0))
+    }
+
     /// Settles an attempt, which must be recorded.
     pub async fn finish(&self, claimed: &ClaimedDelivery, next: NextStep) {
         let settled = self.settle(self.settlement(claimed, next)).await.unwrap();

@@ -209,6 +209,7 @@ macro_rules! store_conformance {
                     second_settlement_under_a_claim_is_rejected,
                     settling_the_same_attempt_again_returns_the_first_result,
                     concurrent_settlements_are_recorded_once,
+                    settlements_of_one_call_are_decided_one_by_one,
                     expired_lease_that_was_not_released_still_settles,
                     settling_an_unknown_or_cancelled_delivery_is_a_lost_lease,
                     attempts_are_numbered_and_stored_with_all_fields,

@@ -127,15 +127,41 @@ pub async fn concurrent_settlements_are_recorded_once(fixture: StoreFixture) {
     let mut tasks = JoinSet::new();
     for next in ends.into_iter().cycle().take(21) {
         let (store, settlement) = (fixture.store(), fixture.settlement(&claimed, next));
-        tasks.spawn(async move { store.settle(settlement).await.unwrap() });
+        tasks.spawn(async move { store.settle(vec![settlement]).await.unwrap() });
     }
 
-    let results = tasks.join_all().await;
+    let results = tasks.join_all().await.concat();
 
     assert_eq!(results.iter().filter(|settled| **settled == SettleResult::Recorded).count(), 1);
     let stored = fixture.only_delivery(event).await;
     assert_eq!(fixture.delivery_detail(stored.id).await.attempts.len(), 1);
     assert_eq!((stored.attempts, fixture.counts().attempts), (1, 1));
+}
+
+pub async fn settlements_of_one_call_are_decided_one_by_one(mut fixture: StoreFixture) {
+    let ordered = [fixture.ordered_event("k"), fixture.ordered_event("k")];
+    fixture.admit(ordered.to_vec()).await.unwrap();
+    fixture.accept(fixture.new_event()).await;
+    fixture.wait(SECOND);
+    let claimed = fixture.claim(fixture.crm, 9).await;
+    assert_eq!(claimed.len(), 2, "the second of the ordering key is held");
+    let first = fixture.settlement(&claimed[0], NextStep::Succeeded);
+    let second = fixture.settlement(&claimed[1], NextStep::RetryAt(fixture.now + SECOND));
+    let unknown = Settlement { delivery: fixture.new_id(), ..first.clone() };
+    let twice = fixture.settlement(&claimed[0], NextStep::Dead(DeadReason::Expired));
+
+    let batch = vec![unknown, first.clone(), second, twice, first];
+    let results = fixture.store().settle(batch).await.unwrap();
+
+    let (lost, recorded) = (SettleResult::LeaseLost, SettleResult::Recorded);
+    assert_eq!(results, [lost, recorded, recorded, lost, recorded]);
+    let status = [DeliveryStatus::Succeeded, DeliveryStatus::Scheduled];
+    for (claimed, status) in claimed.iter().zip(status) {
+        assert_eq!(fixture.delivery_detail(claimed.id).await.delivery.status, status);
+    }
+    assert_eq!(fixture.counts().attempts, 2);
+    assert_eq!(fixture.claim_one(fixture.crm).await.event, ordered[1].id, "its turn has come");
+    assert!(fixture.store().settle(Vec::new()).await.unwrap().is_empty());
 }
 
 pub async fn expired_lease_that_was_not_released_still_settles(mut fixture: StoreFixture) {

@@ -443,8 +443,11 @@ impl DeliveryStore for SqliteStore {
         self.readers.read(move |db| claims::next_due(db, destination)).await
     }
 
-    async fn settle(&self, settlement: Settlement) -> Result<SettleResult, StoreError> {
-        self.writer.write(move |tx| claims::settle(tx, &settlement)).await
+    async fn settle(&self, settlements: Vec<Settlement>) -> Result<Vec<SettleResult>, StoreError> {
+        let settle_all = move |tx: &mut WriteTransaction<'_, '_>| {
+            settlements.iter().map(|settlement| claims::settle(tx, settlement)).collect()
+        };
+        self.writer.write(settle_all).await
     }
 
     async fn record_crash_outcome(&self, outcome: Settlement) -> Result<SettleResult, StoreError> {

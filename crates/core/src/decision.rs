@@ -117,7 +117,7 @@ string_enum! {
         /// Cancelled by a user, because the destination was deleted, or because the route that had
         /// failed works now and does not take the event.
         Cancelled = "cancelled",
-        /// The claim was not renewed in time; the delivery is due again.
+        /// The attempt ended without a result; the delivery is due again.
         LeaseExpired = "lease_expired",
         /// The process ended during an attempt; the delivery is due again.
         Recovered = "recovered",

@@ -19,8 +19,8 @@ use surehook_webhooks::{
 };
 
 use crate::{
-    callback::Callback, decision::IntakeRecord, delivery::Lease, quarantine::QuarantineRelease,
-    store::NextStep,
+    callback::Callback, decision::IntakeRecord, delivery::ClaimProof,
+    quarantine::QuarantineRelease, store::NextStep,
 };
 
 /// A request without its body.
@@ -402,7 +402,7 @@ pub struct NewDelivery {
     pub id: DeliveryId,
     pub destination: DestinationId,
     /// Claimed by a lane from the start; `None` leaves it pending.
-    pub claim: Option<Lease>,
+    pub claim: Option<ClaimProof>,
     /// Delay of the first attempt after the event was received. Not together with `claim`.
     pub delay: Duration,
     /// Deliveries to one destination with the same ordering key are attempted one at a time.

@@ -249,7 +249,7 @@ fn decision(row: &EventDecision, to: &dyn Fn(DeliveryId) -> String) -> TimelineE
         }
         EventDecisionKind::Cancelled => format!("the delivery to {to} was cancelled"),
         EventDecisionKind::LeaseExpired => {
-            format!("the lease of the attempt to {to} expired; it is due again")
+            format!("the attempt to {to} ended without a result; it is due again")
         }
         EventDecisionKind::Recovered => {
             format!("the gateway stopped during the attempt to {to}; it is due again")

@@ -9,6 +9,7 @@ use std::{sync::Arc, time::Duration};
 use surehook_core::{
     callback::{CallbackResult, DueCallback},
     idempotency::IdempotentRequest,
+    store::Duty,
 };
 use surehook_types::store_error::StoreError;
 
@@ -22,10 +23,12 @@ use crate::{
 const POST_EVERY: Duration = Duration::from_secs(5);
 const BATCH_MAX: usize = 100;
 
-/// Posts due callbacks until the engine stops.
+/// Posts due callbacks until the engine stops, while this process leads the duty.
 pub(crate) async fn run(engine: Arc<Engine>) {
     loop {
-        if let Err(error) = post_due(&engine).await {
+        if engine.shared.node.leads(Duty::Callbacks)
+            && let Err(error) = post_due(&engine).await
+        {
             tracing::warn!(%error, "could not post callbacks; they are retried");
         }
         tokio::select! {

@@ -7,7 +7,8 @@
 //! - [`quarantine`], `refused_sampler`: requests that were not accepted.
 //! - `destination_client`, [`sender`]: outgoing requests, through `surehook-guard`.
 //! - [`registry`], [`apply`]: the configuration in use, and changes to it.
-//! - `maintenance`: leases, retention, metrics. [`replays`]: bulk replay jobs.
+//! - `node`, `lost_claims`: the lanes that this process owns, and claims without a running attempt.
+//! - `maintenance`: retention, roll-ups, metrics. [`replays`]: bulk replay jobs.
 //! - `idempotency`: claims of idempotency keys.
 //! - [`feed`]: live updates.
 
@@ -26,8 +27,10 @@ pub mod inbox;
 pub mod ingest;
 mod lane;
 mod lock;
+mod lost_claims;
 mod maintenance;
 pub mod media;
+mod node;
 mod non_http;
 mod outbound_headers;
 pub mod programs;
@@ -75,7 +78,7 @@ use surehook_core::{
 use surehook_guard::{address::AddressPolicy, connect::Resolver};
 use surehook_messaging::{media::Bucket, store::MessageStore};
 use surehook_types::{
-    ids::{DeliveryId, DestinationId},
+    ids::{DeliveryId, DestinationId, NodeId},
     rng::Rng,
     store_error::StoreError,
     time::{Clock, Timestamp},
@@ -90,11 +93,13 @@ use crate::{
     idempotency::ClaimMemory,
     inbox::Inbox,
     lane::{LaneContext, MemoryBudget},
+    lost_claims::LostClaims,
     media::MediaFiles,
+    node::NodeState,
     programs::AllowedPrograms,
     quarantine::QuarantineLimiter,
     refused_sampler::RefusedSampler,
-    registry::{ConfigError, EnvLookup, Registry},
+    registry::{ConfigError, EnvLookup, OwnedLanes, Registry},
     replays::ReplayTasks,
     run_to_completion::RunToCompletion,
     sender::HttpSenderConfig,
@@ -187,12 +192,14 @@ impl Engine {
     pub async fn start(parts: EngineParts) -> Result<Arc<Self>, ConfigChangeError> {
         let (engine, refused) = Self::build(parts);
         engine.check_clock_at_start().await?;
+        let lease = engine.join_nodes().await?;
         engine.reload().await?;
+        engine.shared.tasks.spawn(Arc::clone(&engine).keep_lease(lease));
+        engine.shared.tasks.spawn(lost_claims::run(Arc::clone(&engine)));
         maintenance::start(&engine);
         engine.shared.tasks.spawn(callbacks::run(Arc::clone(&engine)));
         let writer = Arc::clone(&engine);
         engine.shared.tasks.spawn(async move { writer.write_refused_samples(refused).await });
-        engine.resume_replays().await?;
         Ok(engine)
     }
 
@@ -237,6 +244,8 @@ impl Engine {
             abort: CancellationToken::new(),
             tasks: TaskTracker::new(),
             waiters: Arc::default(),
+            node: NodeState::new(NodeId::new(Timestamp::default(), 0)),
+            lost_claims: LostClaims::default(),
             callbacks_due: Notify::new(),
             routes: ArcSwap::default(),
             secrets: ArcSwap::default(),
@@ -266,12 +275,16 @@ impl Engine {
         (engine, refused)
     }
 
-    async fn reload(&self) -> Result<(), ConfigChangeError> {
+    /// Loads the configuration, and acquires the lanes that it needs.
+    async fn reload(&self) -> Result<(), StoreError> {
         let configuration = self.store.load_configuration().await?;
+        let destinations = configuration.destinations.iter().map(|stored| stored.id).collect();
+        let epochs = self.acquire_lanes(destinations).await?;
         let saved = self.store.load_lanes().await?;
+        let owned = OwnedLanes { epochs, saved };
         let has_public_url = self.public_url.is_some();
         let registry = self.registry.load();
-        let next = registry.next(&configuration, &self.shared, &*self.env, has_public_url, &saved);
+        let next = registry.next(&configuration, &self.shared, &*self.env, has_public_url, &owned);
         self.registry.store(Arc::new(next));
         // Finds deliveries that were committed before their lane existed.
         self.registry.load().lanes.values().for_each(|lane| lane.wake());
@@ -516,7 +529,7 @@ impl Engine {
         if !queued.is_empty()
             && let Err(error) = self.store.release(queued, self.shared.clock.now()).await
         {
-            // The next start finds them by their leases.
+            // The next owner of their lanes finds them.
             tracing::warn!(%error, "could not return queued deliveries to the store");
         }
         self.shared.tasks.close();
@@ -525,6 +538,10 @@ impl Engine {
             // The attempts that are left only have to record that they were interrupted.
             let _late =
                 tokio::time::timeout(Duration::from_secs(5), self.shared.tasks.wait()).await;
+        }
+        if let Err(error) = self.store.remove_node(self.shared.node.id()).await {
+            // Others wait until its lease has ended.
+            tracing::warn!(%error, "could not give the lanes of this process back");
         }
     }
 }

@@ -1,15 +1,15 @@
-//! Periodic tasks: leases, retention, roll-ups, metrics read from the store.
+//! Periodic tasks: retention, roll-ups, replay jobs, metrics read from the store.
+//!
+//! What changes the store for all nodes is a duty, which only its leader does.
 
 use std::{sync::Arc, time::Duration};
 
 use futures_util::future::BoxFuture;
-use surehook_core::store::HeldClaim;
+use surehook_core::store::Duty;
 use surehook_types::{ids::DestinationId, store_error::StoreError, time::Timestamp};
 
-use crate::{Engine, clock_guard::WATCH_EVERY, lane::LEASE, telemetry::StoreReadings};
+use crate::{Engine, clock_guard::WATCH_EVERY, telemetry::StoreReadings};
 
-/// How often leases are renewed: well within the time after which one expires.
-const LEASES_EVERY: Duration = Duration::from_secs(10);
 const METRICS_EVERY: Duration = Duration::from_secs(2);
 /// The lane of a delivery that has been due for this long is woken.
 const OVERDUE: Duration = Duration::from_secs(2);
@@ -25,47 +25,60 @@ const PRUNE_EVERY_MIN: Duration = Duration::from_secs(1);
 const CANCEL_EVERY: Duration = Duration::from_secs(10);
 const ROLL_UP_EVERY: Duration = Duration::from_secs(5);
 const PRUNE_KEYS_EVERY: Duration = Duration::from_secs(60);
+/// A job that another node created, or that was created with an unknown outcome, is started after this
+/// long at the latest.
+const REPLAYS_EVERY: Duration = Duration::from_secs(5);
 
 /// Starts all periodic tasks; they end when the engine stops.
 pub(crate) fn start(engine: &Arc<Engine>) {
     let soon_if_more = |more: bool| more.then_some(PRUNE_BUSY_PAUSE);
-    spawn(engine, WATCH_EVERY, |engine| Box::pin(engine.watch_clock()));
-    spawn(engine, LEASES_EVERY, |engine| Box::pin(engine.renew_leases()));
-    spawn(engine, METRICS_EVERY, |engine| {
+    spawn(engine, None, WATCH_EVERY, |engine| Box::pin(engine.watch_clock()));
+    spawn(engine, None, METRICS_EVERY, |engine| {
         Box::pin(async move { engine.refresh_metrics().await.map(|()| None) })
     });
-    spawn(engine, PRUNE_EVERY, |engine| Box::pin(engine.prune()));
-    spawn(engine, PRUNE_EVERY, |engine| Box::pin(engine.prune_replays()));
-    spawn(engine, CANCEL_EVERY, move |engine| {
+    spawn(engine, Some(Duty::Prune), PRUNE_EVERY, |engine| Box::pin(engine.prune()));
+    spawn(engine, Some(Duty::Prune), PRUNE_EVERY, |engine| Box::pin(engine.prune_replays()));
+    spawn(engine, Some(Duty::CancelDeleted), CANCEL_EVERY, move |engine| {
         Box::pin(
             async move { engine.store.cancel_for_deleted_destinations().await.map(soon_if_more) },
         )
     });
-    spawn(engine, ROLL_UP_EVERY, move |engine| {
+    spawn(engine, Some(Duty::RollUp), ROLL_UP_EVERY, move |engine| {
         Box::pin(async move { engine.store.roll_up().await.map(soon_if_more) })
     });
-    spawn(engine, PRUNE_KEYS_EVERY, |engine| Box::pin(engine.prune_idempotency_keys()));
+    spawn(engine, Some(Duty::Prune), PRUNE_KEYS_EVERY, |engine| {
+        Box::pin(engine.prune_idempotency_keys())
+    });
+    spawn(engine, Some(Duty::ReplayJobs), REPLAYS_EVERY, |engine| {
+        Box::pin(async move { engine.resume_replays().await.map(|()| None) })
+    });
 }
 
 type TaskFuture<'a> = BoxFuture<'a, Result<Option<Duration>, StoreError>>;
 
 fn spawn(
     engine: &Arc<Engine>,
+    duty: Option<Duty>,
     every: Duration,
-    task: impl for<'a> Fn(&'a Engine) -> TaskFuture<'a> + Send + 'static,
+    task: impl for<'a> Fn(&'a Arc<Engine>) -> TaskFuture<'a> + Send + 'static,
 ) {
-    engine.shared.tasks.spawn(repeat(Arc::clone(engine), every, task));
+    engine.shared.tasks.spawn(repeat(Arc::clone(engine), duty, every, task));
 }
 
-/// Runs a task periodically, and after each change of the configuration. The task may ask to run again
-/// sooner than `every`.
+/// Runs a task periodically, and after each change of the configuration; a duty only while this process
+/// leads it. The task may ask to run again sooner than `every`.
 async fn repeat(
     engine: Arc<Engine>,
+    duty: Option<Duty>,
     every: Duration,
-    task: impl for<'a> Fn(&'a Engine) -> TaskFuture<'a> + Send,
+    task: impl for<'a> Fn(&'a Arc<Engine>) -> TaskFuture<'a> + Send,
 ) {
     loop {
-        let wait = match task(&engine).await {
+        let result = match duty {
+            Some(duty) if !engine.shared.node.leads(duty) => Ok(None),
+            Some(_) | None => task(&engine).await,
+        };
+        let wait = match result {
             Ok(sooner) => sooner.unwrap_or(every),
             Err(error) => {
                 tracing::warn!(%error, "a maintenance task failed; it is retried");
@@ -82,26 +95,6 @@ async fn repeat(
 }
 
 impl Engine {
-    /// Renews the leases of claims in memory, then releases claims whose lease has expired.
-    async fn renew_leases(&self) -> Result<Option<Duration>, StoreError> {
-        let now = self.shared.clock.now();
-        let claims: Vec<HeldClaim> = self
-            .registry
-            .load()
-            .lanes
-            .values()
-            .flat_map(|lane| lane.claims_to_renew(now))
-            .collect();
-        if !claims.is_empty() {
-            self.store.renew(claims, now + LEASE).await?;
-        }
-        for destination in self.store.release_expired(now).await? {
-            tracing::warn!(%destination, "deliveries with an expired lease are due again");
-            self.wake_lane(destination);
-        }
-        Ok(None)
-    }
-
     async fn prune(&self) -> Result<Option<Duration>, StoreError> {
         let pruned = self.store.prune(self.event_retention, self.expiry_time()).await?;
         let removed = pruned.events + pruned.bodies + pruned.attempts;

@@ -10,6 +10,7 @@ use std::{
 
 use http::{HeaderMap, Uri};
 use surehook_core::{
+    delivery::LaneEpoch,
     destination::{
         Destination, DestinationSpec, DestinationSpecError, Transport,
         auth::AuthConfig,
@@ -22,7 +23,7 @@ use surehook_core::{
     lane::{LaneConfig, SavedLaneState},
     route::{Route, RouteSpecError},
     source::{Source, SourceSpec, SourceSpecError},
-    store::{ConfigChange, Configuration, StoredObject},
+    store::{ConfigChange, ConfigVersion, Configuration, StoredObject},
 };
 use surehook_guard::address::{AddressPolicy, BlockedAddress};
 use surehook_types::{
@@ -63,7 +64,8 @@ pub(crate) struct RouteRuntime {
 #[derive(Clone, Debug)]
 pub(crate) struct RouteTarget {
     pub(crate) destination: DestinationId,
-    /// A misconfigured destination has no lane; its deliveries wait in the store.
+    /// A misconfigured destination, or one whose lane another node owns, has no lane here; its deliveries
+    /// wait in the store.
     pub(crate) lane: Option<Arc<Lane>>,
     /// Order and delay of a destination without a lane: they apply to waiting deliveries, too.
     rules_without_lane: Option<Arc<LaneConfig>>,
@@ -102,10 +104,22 @@ impl RouteTarget {
 /// All usable sources and lanes.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
+    /// The version of the configuration.
+    pub(crate) version: ConfigVersion,
+    /// All destinations that can be used, also those whose lanes another node owns.
+    pub(crate) destinations: Vec<DestinationId>,
     pub(crate) sources: HashMap<String, Arc<SourceRuntime>>,
     pub(crate) lanes: HashMap<DestinationId, Arc<Lane>>,
     /// The filters and transforms of all routes.
     pub(crate) filters: JqFilterSet,
+}
+
+/// The lanes that this process owns.
+#[derive(Debug, Default)]
+pub(crate) struct OwnedLanes {
+    pub(crate) epochs: BTreeMap<DestinationId, LaneEpoch>,
+    /// The saved states of lanes, as of after they were acquired.
+    pub(crate) saved: BTreeMap<DestinationId, SavedLaneState>,
 }
 
 /// Why a configuration is invalid.
@@ -303,20 +317,25 @@ impl Registry {
         shared: &Arc<LaneContext>,
         env: &EnvLookup,
         has_public_url: bool,
-        saved: &BTreeMap<DestinationId, SavedLaneState>,
+        owned: &OwnedLanes,
     ) -> Self {
         // Before any lane starts: deliveries from the store must not be sent with their secrets.
         let secrets = SourceSecretsTable::build(&shared.secrets.load(), configuration);
         shared.secrets.store(Arc::new(secrets));
+        let mut destinations = Vec::with_capacity(configuration.destinations.len());
         let lanes: HashMap<DestinationId, Arc<Lane>> = configuration
             .destinations
             .iter()
             .filter_map(|stored| match prepare(&stored.spec, stored.id, &shared.trust, env) {
-                Ok(prepared) => Some((stored.id, self.start_or_update_lane(prepared, shared, saved))),
+                Ok(prepared) => {
+                    destinations.push(stored.id);
+                    let lane = self.start_or_update_lane(prepared, shared, owned)?;
+                    Some((stored.id, lane))
+                }
                 Err(error) => {
                     let name = stored.spec.name.as_str();
                     // A certificate file that cannot be read now was read before: that one is used.
-                    let before = self.lanes.get(&stored.id).cloned();
+                    let before = self.owned_lane(stored.id, owned).cloned();
                     let uses_old_settings = before.is_some();
                     tracing::error!(destination = name, %error, uses_old_settings, "destination is misconfigured; it gets no deliveries until this is fixed, unless its old settings are still in use");
                     before.map(|lane| (stored.id, lane))
@@ -324,7 +343,7 @@ impl Registry {
             })
             .collect();
         for (id, lane) in &self.lanes {
-            if !lanes.contains_key(id) {
+            if !lanes.get(id).is_some_and(|kept| Arc::ptr_eq(kept, lane)) {
                 lane.end();
             }
         }
@@ -380,25 +399,31 @@ impl Registry {
                 (name.to_owned(), Arc::new(SourceRuntime { source, routes, sync, metrics }))
             })
             .collect();
-        Self { sources, lanes, filters }
+        let version = configuration.version;
+        Self { version, destinations, sources, lanes, filters }
     }
 
+    /// The running lane of a destination, if this process owns it without interruption.
+    fn owned_lane(&self, destination: DestinationId, owned: &OwnedLanes) -> Option<&Arc<Lane>> {
+        let lane = self.lanes.get(&destination)?;
+        (owned.epochs.get(&destination) == Some(&lane.epoch())).then_some(lane)
+    }
+
+    /// `None` if another node owns the lane.
     fn start_or_update_lane(
         &self,
         prepared: PreparedDestination,
         shared: &Arc<LaneContext>,
-        saved: &BTreeMap<DestinationId, SavedLaneState>,
-    ) -> Arc<Lane> {
-        match self.lanes.get(&prepared.destination.id) {
-            Some(lane) => {
-                lane.update(prepared);
-                Arc::clone(lane)
-            }
-            None => {
-                let saved = saved.get(&prepared.destination.id).cloned().unwrap_or_default();
-                Lane::start(prepared, Arc::clone(shared), saved)
-            }
+        owned: &OwnedLanes,
+    ) -> Option<Arc<Lane>> {
+        let id = prepared.destination.id;
+        if let Some(lane) = self.owned_lane(id, owned) {
+            lane.update(prepared);
+            return Some(Arc::clone(lane));
         }
+        let epoch = *owned.epochs.get(&id)?;
+        let saved = owned.saved.get(&id).cloned().unwrap_or_default();
+        Some(Lane::start(prepared, Arc::clone(shared), epoch, saved))
     }
 }
 

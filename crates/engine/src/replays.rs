@@ -20,6 +20,7 @@ use surehook_core::{
         ReplayItemOutcome, ReplayPacer, ReplayPreview, ReplayRate, ReplaySpec, ReplayState,
         ReplayTransition, SelectionReport,
     },
+    store::Duty,
 };
 use surehook_types::{ids::ReplayId, store_error::StoreError};
 use tokio::sync::Notify;
@@ -120,6 +121,10 @@ struct ReplayTask {
 impl ReplayTask {
     async fn run(mut self, wake: Arc<Notify>) {
         loop {
+            if !self.engine.shared.node.leads(Duty::ReplayJobs) {
+                // The leader continues it.
+                return self.engine.remove_replay_task(self.id);
+            }
             let next = match self.step().await {
                 Ok(next) => next,
                 Err(error) => {
@@ -201,7 +206,7 @@ impl Engine {
             }
             Ok(match created? {
                 CreateReplayResult::Overlaps(other) => Err(other),
-                // It has a task since it was created, or since the last start.
+                // It has a task, or gets one by `resume_replays`.
                 CreateReplayResult::AlreadyExists => Ok(id),
                 CreateReplayResult::Created => {
                     engine.start_replay_task(id, ReplayState::Selecting, rate);
@@ -234,18 +239,26 @@ impl Engine {
         Ok(result)
     }
 
-    /// Starts the tasks of jobs that an earlier process left unfinished.
+    /// Starts the tasks of unfinished jobs that have none: those of an earlier process or another node.
+    /// Wakes those whose state another node has changed.
     pub(crate) async fn resume_replays(self: &Arc<Self>) -> Result<(), StoreError> {
         for id in self.store.list_unfinished_replays().await? {
-            if let Some(job) = self.store.find_replay(id).await? {
-                tracing::info!(job = %id, state = job.state.as_str(), "resuming a replay job");
-                self.start_replay_task(id, job.state, job.spec.rate);
+            let Some(job) = self.store.find_replay(id).await? else { continue };
+            let known =
+                self.replays.lock().get(&id).map(|task| (task.state, Arc::clone(&task.wake)));
+            match known {
+                Some((state, _)) if state == job.state => {}
+                Some((_, wake)) => wake.notify_one(),
+                None => {
+                    tracing::info!(job = %id, state = job.state.as_str(), "resuming a replay job");
+                    self.start_replay_task(id, job.state, job.spec.rate);
+                }
             }
         }
         Ok(())
     }
 
-    /// Starts the task of a job, unless it has one.
+    /// Starts the task of a job, unless it has one. It ends at once if another node leads the jobs.
     fn start_replay_task(self: &Arc<Self>, id: ReplayId, state: ReplayState, rate: ReplayRate) {
         let wake = Arc::new(Notify::new());
         match self.replays.lock().entry(id) {

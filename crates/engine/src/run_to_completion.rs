@@ -1,7 +1,7 @@
 //! Work that completes even if its caller is cancelled.
 //!
 //! A sender that hangs up drops the future of its request at any point. Between the commit and the
-//! hand-over to the lanes that would leave deliveries claimed but not queued until their leases expire.
+//! hand-over to the lanes that would leave deliveries claimed but not queued.
 //! So the work is polled in place, at no cost, and moves to a task of its own only if it is dropped
 //! before it is done.
 
@@ -40,7 +40,7 @@ impl<T: Send + 'static> Future for RunToCompletion<T> {
 
 impl<T: Send + 'static> Drop for RunToCompletion<T> {
     fn drop(&mut self) {
-        // Without a runtime the process is ending; the next start finds the deliveries by their leases.
+        // Without a runtime the process is ending; the next start finds the deliveries.
         if let (Some(work), Ok(runtime)) = (self.work.take(), Handle::try_current()) {
             self.tasks.spawn_on(work, &runtime);
         }

@@ -173,7 +173,7 @@ impl Default for Telemetry {
             sync_answers: metrics
                 .add("sync_answers", "Responses to senders that waited for the delivery result"),
             leases_lost: metrics
-                .add("leases_lost", "Attempt results dropped because the lease had expired"),
+                .add("leases_lost", "Attempt results dropped because the claim was lost"),
             quarantine_dropped: metrics.add(
                 "quarantine_dropped",
                 "Refused requests that did not fit into the quarantine, or were pushed out of it",
@@ -316,7 +316,7 @@ impl Telemetry {
         self.sync_answers.get_or_create(&labels).inc();
     }
 
-    pub(crate) fn count_lost_lease(&self) {
+    pub(crate) fn count_lost_claim(&self) {
         self.leases_lost.inc();
     }
 

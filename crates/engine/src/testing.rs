@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName};
 use surehook_core::{
-    delivery::{Lease, LeaseToken},
+    delivery::{ClaimProof, LaneEpoch},
     event::{HeaderBlock, Payload, RequestHead},
     store::ClaimedDelivery,
 };
@@ -31,7 +31,7 @@ pub(crate) fn claimed_delivery(
         destination: DestinationId::new(now, 1),
         source: "shop".parse().unwrap(),
         key: None,
-        lease: Lease { token: LeaseToken(1), until: now },
+        proof: ClaimProof { epoch: LaneEpoch(1), number: 1 },
         attempts: 0,
         throttled: 0,
         created_at: now,

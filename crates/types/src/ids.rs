@@ -55,6 +55,8 @@ kinds! {
     TokenIdKind, TokenId = "tok";
     /// A media file of messages.
     MediaIdKind, MediaId = "med";
+    /// A process that uses the store, from its start to its end.
+    NodeIdKind, NodeId = "nod";
     /// A group of dead letters with one cause. A digest of what they have in common, without a time.
     GroupIdKind, GroupId = "grp";
 }

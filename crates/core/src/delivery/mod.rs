@@ -10,4 +10,4 @@
 
 pub mod state;
 
-pub use state::{DeliveryState, DeliveryStatus, DeliveryTransition, Lease, LeaseToken};
+pub use state::{ClaimProof, DeliveryState, DeliveryStatus, DeliveryTransition, LaneEpoch};

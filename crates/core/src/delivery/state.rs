@@ -6,24 +6,25 @@
 use surehook_retry::DeadReason;
 use surehook_types::{rng::Rng, string_enum, time::Timestamp};
 
-/// Proof of a claim. Each claim gets a new token, so a lost claim cannot be mistaken for the next
-/// one, even by the same holder.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct LeaseToken(pub i64);
+/// A number that grows whenever a lane gets an owner. What carries an older one changes nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LaneEpoch(pub i64);
 
-impl LeaseToken {
-    pub fn random(rng: &dyn Rng) -> Self {
-        #[expect(clippy::cast_possible_truncation, reason = "any 63 of the bits will do")]
-        Self((rng.next_u128() as i64) & i64::MAX)
-    }
+/// Proof of a claim: the right of a lane's owner to work on a delivery, as long as it owns the lane.
+///
+/// Each claim gets a new number, so that a lost claim cannot be mistaken for the next one of the same
+/// owner. The deliveries of one call have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ClaimProof {
+    pub epoch: LaneEpoch,
+    pub number: i64,
 }
 
-/// The right to work on a delivery until a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Lease {
-    pub token: LeaseToken,
-    /// From this time on others may claim the delivery.
-    pub until: Timestamp,
+impl ClaimProof {
+    pub fn random(epoch: LaneEpoch, rng: &dyn Rng) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "any 63 of the bits will do")]
+        Self { epoch, number: (rng.next_u128() as i64) & i64::MAX }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +32,7 @@ pub enum DeliveryState {
     /// Not attempted yet, or released without an attempt.
     Pending { due_at: Timestamp },
     /// Claimed by a lane.
-    InFlight(Lease),
+    InFlight(ClaimProof),
     /// Attempted without a confirmed success; will be attempted again.
     Scheduled { due_at: Timestamp },
     /// Earlier deliveries of the same ordering key have not ended.
@@ -70,10 +71,8 @@ impl DeliveryStatus {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeliveryTransition {
     /// A lane begins to work on it.
-    Claim(Lease),
-    /// The holder extends its lease.
-    Renew(Lease),
-    /// The holder releases it without an attempt, or its lease expired.
+    Claim(ClaimProof),
+    /// The holder releases it without an attempt, or the attempt ended without a result.
     Release { due_at: Timestamp },
     /// The attempt succeeded.
     Succeed { at: Timestamp },
@@ -121,8 +120,7 @@ impl DeliveryState {
     pub fn apply(self, input: DeliveryTransition) -> Result<Self, IllegalTransitionError> {
         use {DeliveryState as S, DeliveryTransition as I};
         Ok(match (self, input) {
-            (S::Pending { .. } | S::Scheduled { .. }, I::Claim(lease))
-            | (S::InFlight(_), I::Renew(lease)) => S::InFlight(lease),
+            (S::Pending { .. } | S::Scheduled { .. }, I::Claim(proof)) => S::InFlight(proof),
             (S::InFlight(_), I::Release { due_at }) | (S::Held, I::EndHold { due_at }) => {
                 S::Pending { due_at }
             }
@@ -148,8 +146,7 @@ impl DeliveryState {
             (S::Dead { .. } | S::Succeeded { .. }, I::Replay { at }) => S::Replayed { at },
             (
                 S::Pending { .. } | S::Scheduled { .. },
-                I::Renew(_)
-                | I::Release { .. }
+                I::Release { .. }
                 | I::Succeed { .. }
                 | I::Retry { .. }
                 | I::GiveUp { .. }
@@ -172,7 +169,6 @@ impl DeliveryState {
             | (
                 S::Held | S::Dead { .. } | S::Succeeded { .. },
                 I::Claim(_)
-                | I::Renew(_)
                 | I::Release { .. }
                 | I::Succeed { .. }
                 | I::Retry { .. }
@@ -197,12 +193,11 @@ mod tests {
     use super::*;
 
     const NOW: Timestamp = Timestamp::from_millis(1_000);
-    const LEASE: Lease = Lease { token: LeaseToken(7), until: NOW };
+    const CLAIM: ClaimProof = ClaimProof { epoch: LaneEpoch(1), number: 7 };
 
     fn any_input() -> impl Strategy<Value = DeliveryTransition> {
         prop::sample::select(vec![
-            DeliveryTransition::Claim(LEASE),
-            DeliveryTransition::Renew(LEASE),
+            DeliveryTransition::Claim(CLAIM),
             DeliveryTransition::Release { due_at: NOW },
             DeliveryTransition::Succeed { at: NOW },
             DeliveryTransition::Retry { due_at: NOW },

@@ -182,7 +182,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        delivery::{Lease, LeaseToken},
+        delivery::{ClaimProof, LaneEpoch},
         event::{HeaderBlock, Payload, RequestHead},
     };
 
@@ -195,7 +195,7 @@ mod tests {
             destination: DestinationId::new(NOW, 1),
             source: "shop".parse().unwrap(),
             key: key.and_then(DedupKey::new),
-            lease: Lease { token: LeaseToken(1), until: NOW },
+            proof: ClaimProof { epoch: LaneEpoch(1), number: 1 },
             attempts: 2,
             throttled: 0,
             created_at: NOW,

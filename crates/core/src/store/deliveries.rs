@@ -17,7 +17,7 @@ use crate::{
     callback::{CallbackResult, DueCallback},
     clock::{SavedClock, StoredClock},
     decision::NotRoutedReason,
-    delivery::{Lease, LeaseToken},
+    delivery::{ClaimProof, LaneEpoch},
     event::{Payload, PendingRoute},
     lane::SavedLaneState,
 };
@@ -32,7 +32,7 @@ pub struct ClaimedDelivery {
     pub source: Name,
     /// Dedup key of the event.
     pub key: Option<DedupKey>,
-    pub lease: Lease,
+    pub proof: ClaimProof,
     pub attempts: u32,
     /// Number of throttled attempts.
     pub throttled: u32,
@@ -115,7 +115,7 @@ pub struct Settlement {
     pub destination: DestinationId,
     /// Creation time of the delivery, as in the claim.
     pub created_at: Timestamp,
-    pub token: LeaseToken,
+    pub proof: ClaimProof,
     pub at: Timestamp,
     pub attempt: AttemptRecord,
     pub next: NextStep,
@@ -144,14 +144,26 @@ pub enum SettleResult {
     /// was lost but the response proves that the message was sent.
     Overruled(NextStep),
     /// The claim was lost or the delivery was cancelled; no attempt was recorded.
-    LeaseLost,
+    ClaimLost,
 }
 
-/// A claim and the lease token that proves its ownership.
+/// A claim on a delivery, with its proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldClaim {
     pub delivery: DeliveryId,
-    pub token: LeaseToken,
+    pub proof: ClaimProof,
+}
+
+/// A claim to be ended, because its attempt ended without a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AbandonedClaim {
+    pub destination: DestinationId,
+    pub proof: ClaimProof,
+    /// `None`: all deliveries that were claimed with this proof. Which ones is unknown if it is unknown
+    /// whether they were claimed at all.
+    pub delivery: Option<DeliveryId>,
+    /// When it is due again, unless it has a crash outcome.
+    pub due_at: Timestamp,
 }
 
 /// The store operations of lanes.
@@ -160,13 +172,13 @@ pub trait DeliveryStore: Send + Sync {
     /// Claims up to `limit` due deliveries of `destination`, oldest first; fewer, but at least one, if
     /// their bodies are large. One with a damaged body is given up.
     ///
-    /// Each is `in_flight` under `lease` when this returns and cannot be claimed again before the lease
-    /// expires.
+    /// Each is `in_flight` under `proof` when this returns, and cannot be claimed again before the claim
+    /// has ended or the lane has another owner. With an outdated epoch nothing is claimed.
     async fn claim_due(
         &self,
         destination: DestinationId,
         now: Timestamp,
-        lease: Lease,
+        proof: ClaimProof,
         limit: usize,
     ) -> Result<ClaimBatch, StoreError>;
 
@@ -181,7 +193,7 @@ pub trait DeliveryStore: Send + Sync {
         &self,
         destination: DestinationId,
         now: Timestamp,
-        lease: Lease,
+        proof: ClaimProof,
     ) -> Result<ClaimBatch, StoreError>;
 
     /// Due time of the next waiting delivery.
@@ -197,7 +209,7 @@ pub trait DeliveryStore: Send + Sync {
     /// settlement whose outcome is unknown can be tried until it is known.
     ///
     /// When a delivery with an ordering key ends, the next one of the key becomes due in the same
-    /// transaction. With an outdated token nothing changes, except that a success with a message id is
+    /// transaction. With an outdated proof nothing changes, except that a success with a message id is
     /// applied like a status update.
     ///
     /// If the outcome of the attempt is ambiguous, a status update received during the attempt (see
@@ -211,17 +223,20 @@ pub trait DeliveryStore: Send + Sync {
     /// Records the outcome that applies if the process crashes during the attempt that is about to
     /// start; durable after `Ok`, and replaces an earlier one.
     ///
-    /// If the claim ends without [`Self::settle`] or [`Self::release`], because its lease expires or the
-    /// process dies, the delivery is settled with this outcome and is not simply due again: a crash
-    /// must not send a message twice. The outcome has a failure and no answer. With an outdated token
+    /// If the claim ends without [`Self::settle`] or [`Self::release`], by [`Self::abandon`] or because
+    /// the process dies, the delivery is settled with this outcome and is not simply due again: a crash
+    /// must not send a message twice. The outcome has a failure and no answer. With an outdated proof
     /// nothing changes.
     async fn record_crash_outcome(&self, outcome: Settlement) -> Result<SettleResult, StoreError>;
 
-    /// Extends claims; lost ones are ignored.
-    async fn renew(&self, held: Vec<HeldClaim>, until: Timestamp) -> Result<(), StoreError>;
-
-    /// Releases claims without an attempt: due at `due_at`, which may be later than now.
+    /// Releases claims without an attempt: due at `due_at`, which may be later than now. Lost ones are
+    /// ignored.
     async fn release(&self, held: Vec<HeldClaim>, due_at: Timestamp) -> Result<(), StoreError>;
+
+    /// Ends claims whose attempts ended without a result, or whose owner never learned of them: settles
+    /// their deliveries with the crash outcome, or makes them due. Lost ones are ignored, so that it can
+    /// be repeated until its outcome is known.
+    async fn abandon(&self, claims: Vec<AbandonedClaim>, now: Timestamp) -> Result<(), StoreError>;
 
     /// Cancels a claimed delivery without an attempt, because its route does not take the event now,
     /// for this reason. Returns `false`, and changes nothing, if the claim was lost.
@@ -248,14 +263,11 @@ pub trait DeliveryStore: Send + Sync {
         at: Timestamp,
     ) -> Result<(), StoreError>;
 
-    /// Makes deliveries with an expired lease due again, or settles them with their crash outcome;
-    /// returns their destinations.
-    async fn release_expired(&self, now: Timestamp) -> Result<Vec<DestinationId>, StoreError>;
-
-    /// Replaces the saved state of a lane; durable after `Ok`.
+    /// Replaces the saved state of a lane; durable after `Ok`. With an outdated epoch nothing changes.
     async fn save_lane(
         &self,
         destination: DestinationId,
+        epoch: LaneEpoch,
         state: SavedLaneState,
     ) -> Result<(), StoreError>;
 

@@ -4,12 +4,14 @@
 //! open during a network call. The conformance suite in `surehook-store` defines what every
 //! implementation must do.
 //!
-//! [`IngestStore`] is for the receive path, [`DeliveryStore`] for lanes, [`AdminStore`] for the API and
-//! maintenance, [`ReplayStore`] for replay jobs, [`IdempotencyStore`] for idempotency keys of API
-//! requests, [`QuarantineStore`] for requests that failed verification, [`MessageStore`] for messages.
+//! [`IngestStore`] is for the receive path, [`DeliveryStore`] for lanes, [`CoordinationStore`] says which
+//! process owns them. [`AdminStore`] is for the API and maintenance, [`ReplayStore`] for replay jobs,
+//! [`IdempotencyStore`] for idempotency keys of API requests, [`QuarantineStore`] for requests that
+//! failed verification, [`MessageStore`] for messages.
 
 mod admin;
 mod configuration;
+mod coordination;
 mod deliveries;
 mod history;
 mod ingest;
@@ -26,9 +28,10 @@ pub use self::{
         ConfigChange, ConfigChangeResult, ConfigVersion, Configuration, PastConfiguration,
         PastSource, StoredObject,
     },
+    coordination::{CoordinationStore, Duty, DutyTerm, LedDuty, NodeLease, OwnedLane},
     deliveries::{
-        AttemptRecord, ClaimBatch, ClaimedDelivery, DeliveryStore, HeldClaim, NextStep,
-        SentMessage, SettleResult, Settlement,
+        AbandonedClaim, AttemptRecord, ClaimBatch, ClaimedDelivery, DeliveryStore, HeldClaim,
+        NextStep, SentMessage, SettleResult, Settlement,
     },
     history::{HistoryFilter, RecordedAttempt, RecordedDelivery},
     ingest::{AdmitResult, ConfirmedDelivery, DuplicateOf, IngestStore, JoinRequest, JoinResult},
@@ -44,6 +47,7 @@ use crate::{idempotency::IdempotencyStore, quarantine::QuarantineStore, replay::
 pub trait Store:
     IngestStore
     + DeliveryStore
+    + CoordinationStore
     + AdminStore
     + ReplayStore
     + IdempotencyStore
@@ -55,6 +59,7 @@ pub trait Store:
 impl<T> Store for T where
     T: IngestStore
         + DeliveryStore
+        + CoordinationStore
         + AdminStore
         + ReplayStore
         + IdempotencyStore

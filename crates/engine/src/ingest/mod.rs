@@ -18,9 +18,9 @@ use std::{sync::Arc, time::Instant};
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName};
 use surehook_core::{
-    event::{DuplicateReason, NewEvent, Payload, PendingRoute},
+    event::{DuplicateReason, NewDelivery, NewEvent, Payload, PendingRoute},
     source::{PublicUrl, Source},
-    store::{AdmitResult, ClaimedDelivery, ConfirmedDelivery, NextStep},
+    store::{AbandonedClaim, AdmitResult, ClaimedDelivery, ConfirmedDelivery, NextStep},
     sync::{SyncResponse, SyncResult},
 };
 use surehook_retry::FailureClass;
@@ -509,7 +509,18 @@ impl Engine {
                 draft.event
             })
             .collect();
-        let admitted = self.store.admit(Arc::clone(&events)).await.map_err(IngestError::Store)?;
+        let admitted = self.store.admit(Arc::clone(&events)).await;
+        if matches!(admitted, Err(StoreError::Unknown(_))) {
+            // They may be stored, and claimed for lanes that drop them with this request.
+            let due_at = self.shared.clock.now();
+            let claims = planned.iter().flatten().filter_map(|planned| {
+                let NewDelivery { id, destination, claim, .. } = &planned.new;
+                let (destination, delivery) = (*destination, Some(*id));
+                claim.map(|proof| AbandonedClaim { destination, proof, delivery, due_at })
+            });
+            self.shared.lost_claims.add(claims);
+        }
+        let admitted = admitted.map_err(IngestError::Store)?;
         if admitted.len() != events.len() {
             return Err(IngestError::Store(StoreError::Refused("no answer".to_owned())));
         }
@@ -592,7 +603,7 @@ impl Engine {
     /// fetches it from there.
     fn hand_over(&self, delivery: PlannedDelivery, event: &NewEvent, source: &Name) {
         let PlannedDelivery { new, lane, slot, transformed } = delivery;
-        let (Some(lane), Some(slot), Some(lease)) = (lane, slot, new.claim) else {
+        let (Some(lane), Some(slot), Some(proof)) = (lane, slot, new.claim) else {
             // By id: the lane may have been replaced during the commit.
             return self.wake_lane(new.destination);
         };
@@ -602,7 +613,7 @@ impl Engine {
             destination: new.destination,
             source: source.clone(),
             key: event.key.as_ref().map(|claim| claim.key.clone()),
-            lease,
+            proof,
             attempts: 0,
             throttled: 0,
             created_at: event.received_at,

@@ -360,7 +360,7 @@ impl Engine {
             if reaches_none && !is_repeated {
                 let body =
                     NewDeliveryBody { delivery, route: route.id, body: None, filter_failed: true };
-                planned.push(plan_failed_delivery(context, &payload.body, target, body));
+                planned.push(plan_failed_delivery(&payload.body, target, body));
             } else {
                 unrouted.push(SkippedRoute { to: route.to.clone(), reason });
             }
@@ -404,14 +404,13 @@ fn plan_delivery(
         order_key,
         callback: None,
     };
-    reserve_slot(new, target, body.len(), context.now, transformed)
+    reserve_slot(new, target, body.len(), transformed)
 }
 
 /// The delivery of an event that reaches no destination because filters failed. The attempt runs the
 /// filter again and reports its error, so that the event is a dead letter, which can be replayed once the
 /// route is fixed. It has no ordering key: nothing waits for an event that may not be sent at all.
 fn plan_failed_delivery(
-    context: &RequestContext<'_>,
     original: &Bytes,
     target: &RouteTarget,
     body: NewDeliveryBody,
@@ -424,21 +423,20 @@ fn plan_failed_delivery(
         order_key: None,
         callback: None,
     };
-    reserve_slot(new, target, original.len(), context.now, Some(body))
+    reserve_slot(new, target, original.len(), Some(body))
 }
 
 fn reserve_slot(
     new: NewDelivery,
     target: &RouteTarget,
     body_bytes: usize,
-    now: Timestamp,
     transformed: Option<NewDeliveryBody>,
 ) -> PlannedDelivery {
     let reserved = match &target.lane {
-        Some(lane) if new.delay.is_zero() => lane.reserve(body_bytes, now),
+        Some(lane) if new.delay.is_zero() => lane.reserve(body_bytes),
         Some(_) | None => None,
     };
-    let (slot, claim) = reserved.map_or((None, None), |(slot, lease)| (Some(slot), Some(lease)));
+    let (slot, claim) = reserved.unzip();
     let new = NewDelivery { claim, ..new };
     PlannedDelivery { new, lane: target.lane.clone(), slot, transformed }
 }

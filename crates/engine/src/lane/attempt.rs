@@ -26,7 +26,7 @@ use surehook_core::{
     lane::{AttemptDecision, DeliveryProgress, decide_attempt, gate::LaneAttemptResult},
     one_shot::url_at_origin,
     outbox::OUTBOX,
-    store::{AttemptRecord, ClaimedDelivery, HeldClaim, NextStep, SettleResult, Settlement},
+    store::{AttemptRecord, ClaimedDelivery, NextStep, SettleResult, Settlement},
     sync::{SyncResult, is_skipped_response},
 };
 use surehook_guard::connect::ConnectError;
@@ -36,7 +36,7 @@ use surehook_webhooks::verify::SignError;
 use tokio::time::{Instant, timeout};
 
 use super::{
-    Lane, LaneSlot, QueuedDelivery,
+    ClaimGuard, Lane, LaneSlot, QueuedDelivery,
     message::{OutboundMessage, RecipientPacing, sent_message},
 };
 use crate::{
@@ -100,7 +100,7 @@ pub(super) enum UnsentReason {
 
 /// A claimed delivery of which nothing was sent.
 pub(super) struct UnsentDelivery {
-    claim: HeldClaim,
+    guard: ClaimGuard,
     event: EventId,
     attempts: u32,
     reason: UnsentReason,
@@ -145,6 +145,7 @@ enum OutboundRequest<'c> {
 /// An attempt that has ended and whose result is not recorded yet.
 pub(super) struct FinishedAttempt {
     pub(super) settlement: Settlement,
+    guard: ClaimGuard,
     event: EventId,
     /// The event was sent through the API.
     is_message: bool,
@@ -175,11 +176,12 @@ impl Lane {
 
     /// Makes one attempt; the caller records the result. Fails if nothing was to be sent, or not yet.
     pub(super) async fn attempt(
-        &self,
+        self: &Arc<Self>,
         queued: QueuedDelivery,
         permit: CircuitPermit,
         pacing: RecipientPacing,
     ) -> Result<FinishedAttempt, UnsentDelivery> {
+        let guard = ClaimGuard::new(self, &queued.claimed);
         let attempt = RunningAttempt {
             client: self.client.load_full(),
             claimed: queued.claimed,
@@ -201,9 +203,8 @@ impl Lane {
             Err(reason) => {
                 self.lock().scheduler.gate.abandon_attempt(permit);
                 let RunningAttempt { claimed, slot, .. } = attempt;
-                let claim = HeldClaim { delivery: claimed.id, token: claimed.lease.token };
                 let (event, attempts) = (claimed.event, claimed.attempts);
-                return Err(UnsentDelivery { claim, event, attempts, reason, slot });
+                return Err(UnsentDelivery { guard, event, attempts, reason, slot });
             }
         };
         let decision = self.decide(&attempt, &report.outcome, self.shared.clock.now());
@@ -215,7 +216,7 @@ impl Lane {
         }
         let is_message = attempt.claimed.source.as_str() == OUTBOX;
         let (event, slot) = (attempt.claimed.event, attempt.slot);
-        Ok(FinishedAttempt { settlement, event, is_message, slot })
+        Ok(FinishedAttempt { settlement, guard, event, is_message, slot })
     }
 
     /// Passes the report on, unless the attempt failed for lack of our own resources.
@@ -447,7 +448,7 @@ impl Lane {
             delivery: claimed.id,
             destination: claimed.destination,
             created_at: claimed.created_at,
-            token: claimed.lease.token,
+            proof: claimed.proof,
             at,
             attempt: AttemptRecord {
                 id: new_id(&*self.shared.rng, *started_at),
@@ -473,7 +474,7 @@ impl Lane {
 
     /// Records the result and publishes it. Holds the slot until the result is on disk.
     pub(super) async fn settle(self: Arc<Self>, finished: FinishedAttempt) {
-        let FinishedAttempt { settlement, event, is_message, slot } = finished;
+        let FinishedAttempt { settlement, guard, event, is_message, slot } = finished;
         let (delivery, ordered) = (settlement.delivery, settlement.ordered);
         let (at, attempts) = (settlement.at, settlement.attempt.number);
         let settled = self.write_settlement(&settlement).await;
@@ -481,7 +482,11 @@ impl Lane {
             Ok(SettleResult::Overruled(next)) => next,
             _ => settlement.next,
         };
-        self.release_claim(delivery);
+        match settled {
+            Ok(_) => guard.end(),
+            // The delivery is attempted again: at least once, never lost.
+            Err(_) => drop(guard),
+        }
         if is_message && matches!(next, NextStep::Succeeded | NextStep::Dead(_)) {
             // Its end may have to be reported.
             self.shared.callbacks_due.notify_one();
@@ -506,21 +511,21 @@ impl Lane {
                     NextStep::Succeeded | NextStep::Dead(_) => {}
                 }
             }
-            Ok(SettleResult::LeaseLost) => {
-                self.shared.telemetry.count_lost_lease();
-                tracing::warn!(%delivery, "an attempt ended after its lease expired; its result was dropped");
+            Ok(SettleResult::ClaimLost) => {
+                self.shared.telemetry.count_lost_claim();
+                tracing::warn!(%delivery, "an attempt ended after its claim was lost; its result was dropped");
             }
-            // The lease expires and the delivery is attempted again: at least once, never lost.
             Err(error) => {
                 tracing::warn!(%delivery, %error, "could not record the result of an attempt");
             }
         }
     }
 
-    /// Returns a delivery of which nothing was sent to the store, or ends it. If that fails, its lease
-    /// expires and it is found again.
+    /// Returns a delivery of which nothing was sent to the store, or ends it. If that fails, it is
+    /// returned in the background.
     pub(super) async fn end_unsent(self: Arc<Self>, unsent: UnsentDelivery) {
-        let UnsentDelivery { claim, event, attempts, reason, slot } = unsent;
+        let UnsentDelivery { guard, event, attempts, reason, slot } = unsent;
+        let claim = guard.claim;
         let delivery = claim.delivery;
         let ended = match &reason {
             UnsentReason::Postponed(PostponedUntil { until, reason }) => {
@@ -535,7 +540,10 @@ impl Lane {
                 self.write_until_known(cancel).await.map(drop)
             }
         };
-        self.release_claim(delivery);
+        match ended {
+            Ok(()) => guard.end(),
+            Err(_) => drop(guard),
+        }
         drop(slot);
         match (ended, reason) {
             (Ok(()), UnsentReason::Postponed(postponed)) => self.expect_due(postponed.until),

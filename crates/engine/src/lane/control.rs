@@ -86,7 +86,7 @@ impl Lane {
     /// If the outcome is unknown, the supervisor writes the state of the memory again: the store must
     /// not keep a pause that was answered with an error.
     async fn write_state(&self, state: SavedLaneState) -> Result<(), StoreError> {
-        let written = self.shared.store.save_lane(self.id, state).await;
+        let written = self.shared.store.save_lane(self.id, self.epoch, state).await;
         match &written {
             Ok(()) => self.saved_is_doubtful.store(false, Ordering::Relaxed),
             Err(StoreError::Unknown(_)) => {
@@ -150,8 +150,7 @@ impl Lane {
         });
     }
 
-    /// Returns queued deliveries to the store. If that fails, their leases expire and they are found
-    /// again.
+    /// Returns queued deliveries to the store. If that fails, it is tried again in the background.
     pub(super) async fn return_queued(&self) -> Result<(), StoreError> {
         let claims = self.take_queued_claims();
         if claims.is_empty() {
@@ -159,7 +158,12 @@ impl Lane {
         }
         // They are due in the store, and nothing else reports that.
         self.backlog.store(true, Ordering::Release);
-        self.shared.store.release(claims, self.shared.clock.now()).await
+        let now = self.shared.clock.now();
+        let released = self.shared.store.release(claims.clone(), now).await;
+        if released.is_err() {
+            self.abandon(&claims, now);
+        }
+        released
     }
 
     /// Makes one attempt of the delivery that is due first, even if the lane is paused or its circuit
@@ -170,7 +174,7 @@ impl Lane {
         let Some(queued) = self.take_for_probe().await? else { return Ok(None) };
         let delivery = queued.claimed.id;
         let permit = self.lock().scheduler.start_manual_probe();
-        let guard = RunningAttemptGuard::new(&self, delivery, permit);
+        let guard = RunningAttemptGuard::new(&self, permit);
         let result = self.attempt(queued, permit, RecipientPacing::Ignore).await;
         drop(guard);
         let row = match result {
@@ -201,8 +205,8 @@ impl Lane {
         }
         let Some(slot) = self.take_slot(0) else { return Ok(None) };
         let now = self.shared.clock.now();
-        let claims = self.shared.store.claim_next(self.id, now, self.new_lease(now)).await?;
-        Ok(self.take_claimed(claims).pop().map(|claimed| {
+        let claims = self.claim(|proof| self.shared.store.claim_next(self.id, now, proof));
+        Ok(self.take_claimed(claims.await?).pop().map(|claimed| {
             self.lock().track_claim(&claimed);
             QueuedDelivery { claimed, slot }
         }))

@@ -153,7 +153,7 @@ impl Lane {
                 attempt.crash_outcome.get_or_init(|| unknown);
                 Ok(())
             }
-            Ok(SettleResult::LeaseLost) => Err("the lease of the delivery has expired".to_owned()),
+            Ok(SettleResult::ClaimLost) => Err("the claim on the delivery was lost".to_owned()),
             Err(error) => Err(format!("could not record that the message is sent: {error}")),
         }
     }

@@ -8,7 +8,7 @@
 //!
 //! A delivery that the lane has room for is claimed in the commit that stores its event, and queued
 //! from memory. Everything else stays `pending` in the store until the supervisor fetches it. So memory
-//! is bounded and the store is the truth: what is lost from memory is found again by its lease.
+//! is bounded and the store is the truth: what is lost from memory is made due again there.
 //!
 //! - A **slot** is a place in the lane's memory, held from before the commit until the result is on
 //!   disk: a slow store slows the lane down instead of filling the memory.
@@ -39,14 +39,14 @@ use std::{
 use arc_swap::ArcSwap;
 use http::HeaderMap;
 use surehook_core::{
-    delivery::{Lease, LeaseToken},
+    delivery::{ClaimProof, LaneEpoch},
     destination::Destination,
     lane::{
         SavedLaneState,
         gate::{LaneGate, StartPermission},
         scheduler::{LaneScheduler, LaneTime, QueueItem},
     },
-    store::{ClaimBatch, ClaimedDelivery, DeliveryStore, HeldClaim},
+    store::{AbandonedClaim, ClaimBatch, ClaimedDelivery, DeliveryStore, HeldClaim},
 };
 use surehook_messaging::store::MessageStore;
 use surehook_retry::{DeadReason, circuit::CircuitPermit};
@@ -66,7 +66,9 @@ use crate::{
     feed::Feed,
     inbox::Inbox,
     lock::lock,
+    lost_claims::{LOST_ATTEMPT_DELAY, LostClaims},
     media::MediaFiles,
+    node::NodeState,
     programs::AllowedPrograms,
     registry::DestinationPolicy,
     routing::RouteTable,
@@ -77,10 +79,6 @@ use crate::{
     waiters::{WaiterResult, Waiters},
 };
 
-/// How long a claim lasts unless it is renewed.
-pub(crate) const LEASE: Duration = Duration::from_secs(90);
-/// Claims older than this are renewed; three renewals may fail before a lease is lost.
-pub(crate) const RENEW_AFTER: Duration = Duration::from_secs(20);
 /// Deliveries of one destination in memory.
 const SLOTS: usize = 4096;
 
@@ -108,6 +106,8 @@ pub(crate) struct LaneContext {
     pub(crate) abort: CancellationToken,
     pub(crate) tasks: TaskTracker,
     pub(crate) waiters: Arc<Waiters>,
+    pub(crate) node: NodeState,
+    pub(crate) lost_claims: LostClaims,
     /// A message has ended, so a callback may be due.
     pub(crate) callbacks_due: Notify,
     pub(crate) routes: ArcSwap<RouteTable>,
@@ -141,11 +141,10 @@ impl QueueItem for QueuedDelivery {
     }
 }
 
-/// A claim that the lane holds and renews.
+/// A claim that the lane holds.
 #[derive(Clone, Copy, Debug)]
 struct TrackedClaim {
     claim: HeldClaim,
-    since: Timestamp,
     /// When the delivery was created, if others of its ordering queue may wait for it.
     ordered_since: Option<Timestamp>,
 }
@@ -166,10 +165,9 @@ impl TrackedClaim {
 
 impl LaneState {
     fn track_claim(&mut self, claimed: &ClaimedDelivery) {
-        let claim = HeldClaim { delivery: claimed.id, token: claimed.lease.token };
-        let since = claimed.lease.until - LEASE;
+        let claim = HeldClaim { delivery: claimed.id, proof: claimed.proof };
         let ordered_since = claimed.ordered.then_some(claimed.created_at);
-        self.claims.insert(claim.delivery, TrackedClaim { claim, since, ordered_since });
+        self.claims.insert(claim.delivery, TrackedClaim { claim, ordered_since });
     }
 
     fn release_claim(&mut self, delivery: DeliveryId, now: Timestamp) {
@@ -182,18 +180,16 @@ impl LaneState {
     }
 }
 
-/// Counts an attempt while it runs. If the attempt panics, the guard also frees its worker and its
-/// claim, which would be lost and renewed forever otherwise.
+/// Counts an attempt while it runs. If the attempt panics, the guard also frees its worker.
 struct RunningAttemptGuard<'a> {
     lane: &'a Lane,
-    delivery: DeliveryId,
     permit: CircuitPermit,
 }
 
 impl<'a> RunningAttemptGuard<'a> {
-    fn new(lane: &'a Lane, delivery: DeliveryId, permit: CircuitPermit) -> Self {
+    fn new(lane: &'a Lane, permit: CircuitPermit) -> Self {
         lane.metrics.in_flight.inc();
-        Self { lane, delivery, permit }
+        Self { lane, permit }
     }
 }
 
@@ -201,10 +197,39 @@ impl Drop for RunningAttemptGuard<'_> {
     fn drop(&mut self) {
         self.lane.metrics.in_flight.dec();
         if std::thread::panicking() {
-            self.lane.release_claim(self.delivery);
             let mut state = self.lane.lock();
             state.scheduler.release_place();
             state.scheduler.gate.circuit.abandon(self.permit);
+        }
+    }
+}
+
+/// The claim on a delivery, from its attempt until the result is in the store. If it is dropped before,
+/// because a task panicked, was dropped or could not write, the delivery becomes due again.
+pub(super) struct ClaimGuard {
+    lane: Arc<Lane>,
+    claim: HeldClaim,
+    has_ended: bool,
+}
+
+impl ClaimGuard {
+    fn new(lane: &Arc<Lane>, claimed: &ClaimedDelivery) -> Self {
+        let claim = HeldClaim { delivery: claimed.id, proof: claimed.proof };
+        Self { lane: Arc::clone(lane), claim, has_ended: false }
+    }
+
+    /// The claim has ended in the store.
+    fn end(mut self) {
+        self.has_ended = true;
+    }
+}
+
+impl Drop for ClaimGuard {
+    fn drop(&mut self) {
+        self.lane.release_claim(self.claim.delivery);
+        if !self.has_ended {
+            let due_at = self.lane.shared.clock.now() + LOST_ATTEMPT_DELAY;
+            self.lane.abandon(&[self.claim], due_at);
         }
     }
 }
@@ -213,6 +238,8 @@ impl Drop for RunningAttemptGuard<'_> {
 #[derive(Debug)]
 pub(crate) struct Lane {
     id: DestinationId,
+    /// The epoch under which this process owns the lane.
+    epoch: LaneEpoch,
     destination: ArcSwap<Destination>,
     client: ArcSwap<DestinationClient>,
     shared: Arc<LaneContext>,
@@ -242,6 +269,7 @@ impl Lane {
     pub(crate) fn start(
         prepared: PreparedDestination,
         shared: Arc<LaneContext>,
+        epoch: LaneEpoch,
         saved: SavedLaneState,
     ) -> Arc<Self> {
         let destination = Arc::clone(&prepared.destination);
@@ -254,6 +282,7 @@ impl Lane {
         };
         let lane = Arc::new(Self {
             id: destination.id,
+            epoch,
             client: ArcSwap::from_pointee(DestinationClient::new(prepared, &shared.http, None)),
             metrics,
             slots: Arc::new(Semaphore::new(SLOTS)),
@@ -278,6 +307,10 @@ impl Lane {
 
     pub(crate) fn id(&self) -> DestinationId {
         self.id
+    }
+
+    pub(crate) fn epoch(&self) -> LaneEpoch {
+        self.epoch
     }
 
     /// The destination as it is configured now.
@@ -341,7 +374,7 @@ impl Lane {
         self.changed.notify_one();
     }
 
-    /// Ends the lane after its destination was deleted.
+    /// Ends the lane after its destination was deleted, or another node has become its owner.
     pub(crate) fn end(&self) {
         self.stop.cancel();
     }
@@ -354,16 +387,16 @@ impl Lane {
         self.is_limited.store(gate.is_limited(), Ordering::Release);
     }
 
-    /// Reserves a slot and a lease for a delivery that is about to be committed; `None` if it has to
+    /// Reserves a slot and a claim for a delivery that is about to be committed; `None` if it has to
     /// wait in the store.
-    pub(crate) fn reserve(&self, bytes: usize, now: Timestamp) -> Option<(LaneSlot, Lease)> {
-        if self.backlog.load(Ordering::Acquire) || self.stop.is_cancelled() {
+    pub(crate) fn reserve(&self, bytes: usize) -> Option<(LaneSlot, ClaimProof)> {
+        if self.backlog.load(Ordering::Acquire) || self.is_stopped() {
             return None;
         }
         if self.is_limited.load(Ordering::Acquire) && !self.has_queue_room() {
             return None;
         }
-        Some((self.take_slot(bytes)?, self.new_lease(now)))
+        Some((self.take_slot(bytes)?, self.new_claim()))
     }
 
     /// Whether a new delivery would start soon enough to wait in memory.
@@ -379,8 +412,32 @@ impl Lane {
         Some(LaneSlot { _permit: permit, memory })
     }
 
-    fn new_lease(&self, now: Timestamp) -> Lease {
-        Lease { token: LeaseToken::random(&*self.shared.rng), until: now + LEASE }
+    fn new_claim(&self) -> ClaimProof {
+        ClaimProof::random(self.epoch, &*self.shared.rng)
+    }
+
+    /// Whether nothing may start: the process stops, the lane has ended, or the process may not be its
+    /// owner any more.
+    fn is_stopped(&self) -> bool {
+        self.stop.is_cancelled() || !self.shared.node.is_owner()
+    }
+
+    /// Ends claims that this lane does not work on, in the background.
+    fn abandon(&self, claims: &[HeldClaim], due_at: Timestamp) {
+        let destination = self.id;
+        self.shared.lost_claims.add(claims.iter().map(|claim| AbandonedClaim {
+            destination,
+            proof: claim.proof,
+            delivery: Some(claim.delivery),
+            due_at,
+        }));
+    }
+
+    /// Ends what may have been claimed with this proof, in the background.
+    fn abandon_all(&self, proof: ClaimProof) {
+        let (destination, due_at) = (self.id, self.shared.clock.now());
+        let claim = AbandonedClaim { destination, proof, delivery: None, due_at };
+        self.shared.lost_claims.add([claim]);
     }
 
     /// Queues a delivery that is committed and claimed, and starts it if it may start now.
@@ -411,11 +468,7 @@ impl Lane {
 
     /// The wall clock went back by this much: what is waited for is as far away as before.
     pub(crate) fn shorten_waits(&self, step: Duration) {
-        let mut state = self.lock();
-        state.scheduler.shorten_waits(step);
-        for tracked in state.claims.values_mut() {
-            tracked.since = tracked.since - step;
-        }
+        self.lock().scheduler.shorten_waits(step);
     }
 
     /// Makes sure that the supervisor reads the store by then.
@@ -436,7 +489,7 @@ impl Lane {
     }
 
     fn start_permission(&self, state: &LaneState) -> StartPermission {
-        if self.stop.is_cancelled() || !self.can_send(state) {
+        if self.is_stopped() || !self.can_send(state) {
             return StartPermission::Denied;
         }
         state.scheduler.start_permission(self.concurrency(), self.time())
@@ -444,7 +497,7 @@ impl Lane {
 
     /// Takes the first queued delivery, if it may start now.
     fn start_next(&self, state: &mut LaneState) -> Option<(QueuedDelivery, CircuitPermit)> {
-        if state.scheduler.queued() == 0 || self.stop.is_cancelled() || !self.can_send(state) {
+        if state.scheduler.queued() == 0 || self.is_stopped() || !self.can_send(state) {
             return None;
         }
         let LaneState { scheduler, claims, .. } = state;
@@ -456,7 +509,7 @@ impl Lane {
     /// How long the first queued delivery has to wait for the rate limit.
     fn until_next_start(&self) -> Option<Duration> {
         let state = self.lock();
-        if self.stop.is_cancelled() || !self.can_send(&state) {
+        if self.is_stopped() || !self.can_send(&state) {
             return None;
         }
         state.scheduler.until_next_start(self.concurrency(), self.time())
@@ -481,7 +534,7 @@ impl Lane {
         self.shared.tasks.spawn(async move {
             let mut next = Some((queued, permit));
             while let Some((queued, permit)) = next {
-                let guard = RunningAttemptGuard::new(&lane, queued.claimed.id, permit);
+                let guard = RunningAttemptGuard::new(&lane, permit);
                 lane.run_attempt(queued, permit).await;
                 drop(guard);
                 next = lane.next_delivery();
@@ -518,13 +571,6 @@ impl Lane {
 
     fn release_claim(&self, delivery: DeliveryId) {
         self.lock().release_claim(delivery, self.shared.clock.now());
-    }
-
-    /// Claims that have to be renewed to keep their leases.
-    pub(crate) fn claims_to_renew(&self, now: Timestamp) -> Vec<HeldClaim> {
-        let state = self.lock();
-        let aging = state.claims.values().filter(|tracked| now.since(tracked.since) > RENEW_AFTER);
-        aging.map(|tracked| tracked.claim).collect()
     }
 
     /// Empties the queue, for the caller to return the deliveries to the store.

@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use surehook_core::lane::scheduler::LaneAvailability;
+use surehook_core::{delivery::ClaimProof, lane::scheduler::LaneAvailability, store::ClaimBatch};
 use surehook_types::{store_error::StoreError, time::Timestamp};
 
 use super::{Lane, LaneSlot, QueuedDelivery};
@@ -32,6 +32,10 @@ pub(super) async fn run(lane: Arc<Lane>) {
 
 /// One round: returns how long to wait unless the lane changes before.
 async fn run_round(lane: &Arc<Lane>) -> Duration {
+    if lane.is_stopped() {
+        // A node that owns its lanes again wakes them.
+        return TIMER_MAX;
+    }
     if let Err(error) = lane.load_sent_today().await {
         tracing::warn!(destination = %lane.id, %error, "could not read the messages sent today");
         return STATE_ERROR_PAUSE;
@@ -102,9 +106,8 @@ async fn claim_due(
     slots: Vec<LaneSlot>,
     now: Timestamp,
 ) -> Result<usize, StoreError> {
-    let lease = lane.new_lease(now);
-    let claims = lane.shared.store.claim_due(lane.id, now, lease, slots.len()).await?;
-    let claimed = lane.take_claimed(claims);
+    let claims = lane.claim(|proof| lane.shared.store.claim_due(lane.id, now, proof, slots.len()));
+    let claimed = lane.take_claimed(claims.await?);
     let count = claimed.len();
     for (claimed, mut slot) in claimed.into_iter().zip(slots) {
         slot.count_bytes(claimed.payload.body.len());
@@ -119,6 +122,20 @@ fn until_next_due(lane: &Lane, now: Timestamp) -> Duration {
 }
 
 impl Lane {
+    /// Claims deliveries in the store. What may have been claimed by a call of unknown outcome is given
+    /// back.
+    pub(super) async fn claim<C: Future<Output = Result<ClaimBatch, StoreError>>>(
+        &self,
+        claim: impl FnOnce(ClaimProof) -> C,
+    ) -> Result<ClaimBatch, StoreError> {
+        let proof = self.new_claim();
+        let claims = claim(proof).await;
+        if matches!(claims, Err(StoreError::Unknown(_))) {
+            self.abandon_all(proof);
+        }
+        claims
+    }
+
     /// Advances the circuit and the send hold to the current time. Returns for how long the lane is
     /// closed, if it is.
     fn advance_time(&self) -> Option<Duration> {

@@ -3,5 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod configuration;
+mod lost_claims;
+mod ownership;
 mod support;
 mod unknown_outcomes;

@@ -1,7 +1,16 @@
 //! An engine with one source, the built-in destination and a route between them.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    io,
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use http::HeaderMap;
 use surehook_core::{
@@ -18,11 +27,14 @@ use surehook_engine::{
     system::{SystemClock, SystemRng},
     variables::AllowedVariables,
 };
-use surehook_guard::{address::AddressPolicy, connect::SystemResolver};
-use surehook_store::{SqliteOptions, SqliteStore, conformance::FaultyStore};
+use surehook_guard::{address::AddressPolicy, connect::Resolver};
+use surehook_store::{
+    SqliteOptions, SqliteStore,
+    conformance::{FaultyStore, GrantedOwnership},
+};
 use surehook_types::{
     ids::{DestinationId, RouteId, SourceId},
-    rng::new_id,
+    rng::{Rng, new_id},
     time::{Clock as _, Timestamp},
 };
 use tempfile::TempDir;
@@ -39,13 +51,31 @@ pub(crate) struct TestEngine {
 
 impl TestEngine {
     pub(crate) async fn start() -> Self {
+        Self::start_with(GrantedOwnership::default()).await
+    }
+
+    /// Starts an engine in a process that gets only this.
+    pub(crate) async fn start_with(ownership: GrantedOwnership) -> Self {
+        Self::start_to("builtin:inbox", ownership, Arc::default()).await
+    }
+
+    /// Starts an engine that delivers to this URL; every name is unknown.
+    pub(crate) async fn start_to(
+        url: &str,
+        ownership: GrantedOwnership,
+        rng: Arc<PanickingRng>,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let options = SqliteOptions::new(folder.path());
         let store = SqliteStore::open(&options, SystemClock.now()).unwrap();
         let store = Arc::new(FaultyStore::new(Arc::new(store)));
-        let engine = start_engine(Arc::clone(&store)).await;
+        store.grant(ownership);
+        let engine = start_engine(Arc::clone(&store), rng).await;
         let destination = new_id(&SystemRng, SystemClock.now());
-        engine.change::<_, ConfigChangeError>(|_| Ok((changes(destination), ()))).await.unwrap();
+        engine
+            .change::<_, ConfigChangeError>(|_| Ok((changes(destination, url), ())))
+            .await
+            .unwrap();
         Self { engine, store, destination, _folder: folder }
     }
 
@@ -62,6 +92,11 @@ impl TestEngine {
             memory: BodyReservation::default(),
         };
         self.engine.receive(&self.engine.source("shop").unwrap(), &mut request).await
+    }
+
+    /// Makes the engine load the configuration.
+    pub(crate) async fn reload(&self) {
+        self.engine.change::<_, ConfigChangeError>(|_| Ok((Vec::new(), ()))).await.unwrap();
     }
 
     /// All deliveries, newest first.
@@ -86,14 +121,47 @@ impl TestEngine {
     }
 }
 
-async fn start_engine(store: Arc<FaultyStore>) -> Arc<Engine> {
+/// Random numbers that panic once when they are armed: at the jitter of the next retry.
+#[derive(Debug, Default)]
+pub(crate) struct PanickingRng {
+    is_armed: AtomicBool,
+}
+
+impl PanickingRng {
+    pub(crate) fn arm(&self) {
+        self.is_armed.store(true, Ordering::SeqCst);
+    }
+}
+
+impl Rng for PanickingRng {
+    fn next_u128(&self) -> u128 {
+        SystemRng.next_u128()
+    }
+
+    fn next_f64(&self) -> f64 {
+        assert!(!self.is_armed.swap(false, Ordering::SeqCst), "a test asked for this panic");
+        SystemRng.next_f64()
+    }
+}
+
+#[derive(Debug)]
+struct UnknownNames;
+
+#[async_trait]
+impl Resolver for UnknownNames {
+    async fn resolve(&self, _host: &str) -> io::Result<Vec<IpAddr>> {
+        Err(io::Error::other("a test knows no names"))
+    }
+}
+
+async fn start_engine(store: Arc<FaultyStore>, rng: Arc<PanickingRng>) -> Arc<Engine> {
     let parts = EngineParts {
         store,
         clock: Arc::new(SystemClock),
-        rng: Arc::new(SystemRng),
+        rng,
         addresses: AddressPolicy::new(Vec::new()),
         programs: AllowedPrograms::default(),
-        resolver: Arc::new(SystemResolver),
+        resolver: Arc::new(UnknownNames),
         env: Arc::new(|_| None),
         allow_env: AllowedVariables::default(),
         bucket: None,
@@ -108,10 +176,10 @@ async fn start_engine(store: Arc<FaultyStore>) -> Arc<Engine> {
     Engine::start(parts).await.unwrap()
 }
 
-fn changes(destination: DestinationId) -> Vec<ConfigChange> {
+fn changes(destination: DestinationId, url: &str) -> Vec<ConfigChange> {
     let now: Timestamp = SystemClock.now();
     let route: RouteId = new_id(&SystemRng, now);
-    let destination_spec = serde_json::json!({ "name": "inbox", "url": "builtin:inbox" });
+    let destination_spec = serde_json::json!({ "name": "inbox", "url": url });
     let route_spec = serde_json::json!({ "from": "shop", "to": "inbox" });
     vec![
         put_source("shop"),

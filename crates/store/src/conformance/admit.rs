@@ -3,9 +3,9 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use surehook_core::{
-    delivery::{Lease, state::DeliveryStatus},
+    delivery::state::DeliveryStatus,
     event::{DuplicateId, NewDelivery, NewEvent},
-    store::{AdmitResult, EVENT_DUPLICATE_BYTES_MAX},
+    store::{AdmitResult, EVENT_DUPLICATE_BYTES_MAX, NextStep},
 };
 use surehook_types::{ids::EventId, store_error::StoreError};
 use tokio::task::JoinSet;
@@ -69,10 +69,10 @@ pub async fn body_is_stored_and_claimed_byte_for_byte(fixture: StoreFixture) {
 }
 
 pub async fn delivery_claimed_at_creation_is_in_flight(fixture: StoreFixture) {
-    let lease = fixture.new_lease();
-    let delivery = NewDelivery { claim: Some(lease), ..fixture.delivery_to(fixture.crm) };
-    let event =
-        fixture.accept(NewEvent { deliveries: vec![delivery], ..fixture.new_event() }).await;
+    let claim = Some(fixture.new_claim());
+    let delivery = NewDelivery { claim, ..fixture.delivery_to(fixture.crm) };
+    let new = NewEvent { deliveries: vec![delivery], ..fixture.new_event() };
+    let event = fixture.accept(new.clone()).await;
 
     let stored = fixture.only_delivery(event).await;
 
@@ -81,7 +81,7 @@ pub async fn delivery_claimed_at_creation_is_in_flight(fixture: StoreFixture) {
         (DeliveryStatus::InFlight, None, 0)
     );
     assert!(fixture.claim(fixture.crm, 9).await.is_empty());
-    assert_eq!(fixture.release_expired(lease.until).await.unwrap(), [fixture.crm]);
+    fixture.finish(&StoreFixture::claimed_at_creation(&new), NextStep::Succeeded).await;
 }
 
 pub async fn event_without_deliveries_is_accepted(fixture: StoreFixture) {
@@ -341,8 +341,8 @@ pub async fn duplicate_count_is_unlimited_but_stored_sightings_are_bounded(
 
 pub async fn keys_survive_restart(mut fixture: StoreFixture) {
     let first = fixture.event_with_key("k");
-    let lease = Lease { until: fixture.now, ..fixture.new_lease() };
-    let deliveries = vec![NewDelivery { claim: Some(lease), ..fixture.delivery_to(fixture.crm) }];
+    let claim = Some(fixture.new_claim());
+    let deliveries = vec![NewDelivery { claim, ..fixture.delivery_to(fixture.crm) }];
     fixture.accept(NewEvent { deliveries, ..first.clone() }).await;
     fixture.expect_duplicate(fixture.repeat_of(&first)).await;
 

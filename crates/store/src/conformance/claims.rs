@@ -3,18 +3,15 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use surehook_core::{
-    delivery::{Lease, LeaseToken, state::DeliveryStatus},
+    delivery::{ClaimProof, state::DeliveryStatus},
     event::NewEvent,
-    store::{ClaimedDelivery, HeldClaim, NextStep, Settlement},
+    store::{AbandonedClaim, ClaimedDelivery, HeldClaim, NextStep, SettleResult, Settlement},
 };
 use surehook_retry::FailureClass;
 use surehook_types::ids::{DeliveryId, DestinationId};
 use tokio::task::JoinSet;
 
-use super::{
-    StoreFixture,
-    fixture::{LEASE, held_claim},
-};
+use super::{StoreFixture, fixture::held_claim};
 
 const SECOND: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(1);
@@ -92,13 +89,13 @@ pub async fn claim_returns_all_fields_needed_to_send(mut fixture: StoreFixture) 
     attempt.class = Some(FailureClass::Throttled);
     fixture.settle(Settlement { attempt, ..throttled }).await.unwrap();
     fixture.wait(SECOND);
-    let lease = fixture.new_lease();
+    let proof = fixture.new_claim();
 
     let claimed =
-        fixture.claim_due(fixture.crm, fixture.now, lease, 9).await.unwrap().claimed.remove(0);
+        fixture.claim_due(fixture.crm, fixture.now, proof, 9).await.unwrap().claimed.remove(0);
 
     assert_eq!((claimed.id, claimed.event), (event.deliveries[0].id, event.id));
-    assert_eq!((claimed.destination, claimed.lease), (fixture.crm, lease));
+    assert_eq!((claimed.destination, claimed.proof), (fixture.crm, proof));
     assert_eq!((claimed.attempts, claimed.throttled), (1, 1));
     assert_eq!((claimed.created_at, claimed.received_at), (event.received_at, event.received_at));
     assert_eq!(claimed.payload, event.payload);
@@ -116,8 +113,8 @@ pub async fn claimed_delivery_is_not_claimed_again(mut fixture: StoreFixture) {
     fixture.claim(fixture.crm, 3).await;
 
     assert!(fixture.claim(fixture.crm, 3).await.is_empty());
-    // Nor after its lease has expired: the lease must be released first.
-    fixture.wait(LEASE * 2);
+    // However long it takes: a claim has no time.
+    fixture.wait(SECOND * 86_400);
     assert!(fixture.claim(fixture.crm, 3).await.is_empty());
 }
 
@@ -127,11 +124,11 @@ pub async fn concurrent_claims_never_return_the_same_delivery(fixture: StoreFixt
     let mut tasks = JoinSet::new();
     for number in 0..8 {
         let (store, destination, now) = (fixture.store(), fixture.crm, fixture.now);
-        let lease = Lease { token: LeaseToken(1000 + number), until: now + LEASE };
+        let proof = ClaimProof { number: 1000 + number, ..fixture.new_claim() };
         tasks.spawn(async move {
             let mut claimed_ids = Vec::new();
             loop {
-                let claimed = store.claim_due(destination, now, lease, 7).await.unwrap().claimed;
+                let claimed = store.claim_due(destination, now, proof, 7).await.unwrap().claimed;
                 if claimed.is_empty() {
                     return claimed_ids;
                 }
@@ -176,13 +173,13 @@ pub async fn delivery_released_for_later_is_due_then_without_an_attempt(mut fixt
     assert_eq!(fixture.claim_one(fixture.crm).await.attempts, 0);
 }
 
-pub async fn stale_lease_token_releases_nothing(mut fixture: StoreFixture) {
+pub async fn lost_claim_releases_nothing(mut fixture: StoreFixture) {
     let created = admit_events(&fixture, 1).await;
     let stale = fixture.claim_one(fixture.crm).await;
     fixture.release(vec![held_claim(&stale)], fixture.now).await.unwrap();
     let current = fixture.claim_one(fixture.crm).await;
 
-    let unknown = HeldClaim { delivery: fixture.new_id(), token: current.lease.token };
+    let unknown = HeldClaim { delivery: fixture.new_id(), proof: current.proof };
     fixture.release(vec![held_claim(&stale), unknown], fixture.now).await.unwrap();
 
     assert_eq!(fixture.delivery_detail(created[0]).await.delivery.status, DeliveryStatus::InFlight);
@@ -190,56 +187,61 @@ pub async fn stale_lease_token_releases_nothing(mut fixture: StoreFixture) {
     fixture.finish(&current, NextStep::Succeeded).await;
 }
 
-pub async fn expired_lease_makes_the_delivery_due(mut fixture: StoreFixture) {
-    let events = [fixture.event_for_both("a"), fixture.event_for_both("b")];
-    fixture.admit(events.to_vec()).await.unwrap();
-    fixture.claim(fixture.crm, 2).await;
-    fixture.wait(SECOND);
-    fixture.claim(fixture.mail, 1).await;
-
-    let expires_at = fixture.now - SECOND + LEASE;
-    assert!(fixture.release_expired(expires_at - TICK).await.unwrap().is_empty());
-    assert_eq!(fixture.release_expired(expires_at).await.unwrap(), [fixture.crm]);
-    assert!(fixture.release_expired(expires_at).await.unwrap().is_empty());
-
-    let status = fixture.delivery_statuses(events[0].id).await;
-    assert_eq!(status, [DeliveryStatus::Pending, DeliveryStatus::InFlight]);
-    assert_eq!(fixture.find_next_due(fixture.crm).await.unwrap(), Some(expires_at));
-    fixture.wait(LEASE);
-    assert_eq!(fixture.claim(fixture.crm, 9).await.len(), 2);
-}
-
-pub async fn renewed_lease_expires_later(fixture: StoreFixture) {
-    admit_events(&fixture, 2).await;
+pub async fn abandoned_claim_makes_the_delivery_due(mut fixture: StoreFixture) {
+    let created = admit_events(&fixture, 3).await;
     let claimed = fixture.claim(fixture.crm, 2).await;
-    let until = claimed[0].lease.until + LEASE;
+    let (now, due_at) = (fixture.now, fixture.now + SECOND * 60);
+    let (destination, proof) = (fixture.crm, claimed[0].proof);
+    let claim = AbandonedClaim { destination, proof, delivery: Some(claimed[0].id), due_at };
 
-    fixture.renew(vec![held_claim(&claimed[0])], until).await.unwrap();
+    fixture.abandon(vec![claim], now).await.unwrap();
+    // The same again, as after an unknown outcome, and one that has ended.
+    fixture.finish(&claimed[1], NextStep::RetryAt(now + SECOND)).await;
+    let ended = AbandonedClaim { delivery: Some(claimed[1].id), ..claim };
+    fixture.abandon(vec![claim, ended], now).await.unwrap();
 
-    assert_eq!(fixture.release_expired(until - TICK).await.unwrap(), [fixture.crm]);
-    assert_eq!(
-        (
-            fixture.count_deliveries(DeliveryStatus::InFlight),
-            fixture.count_deliveries(DeliveryStatus::Pending)
-        ),
-        (1, 1)
-    );
-    assert_eq!(fixture.release_expired(until).await.unwrap(), [fixture.crm]);
-    assert_eq!(fixture.count_deliveries(DeliveryStatus::Pending), 2);
+    let detail = fixture.delivery_detail(created[0]).await;
+    assert_eq!((detail.delivery.status, detail.delivery.attempts), (DeliveryStatus::Pending, 0));
+    assert_eq!(detail.delivery.due_at, Some(due_at));
+    assert!(detail.attempts.is_empty());
+    let detail = fixture.delivery_detail(created[1]).await;
+    assert_eq!(detail.delivery.due_at, Some(now + SECOND));
+    let late = fixture.settlement(&claimed[0], NextStep::Succeeded);
+    assert_eq!(fixture.settle(late).await.unwrap(), SettleResult::ClaimLost);
+    fixture.wait(SECOND * 60);
+    assert_eq!(fixture.claim(fixture.crm, 9).await.len(), 3);
 }
 
-pub async fn lost_claim_cannot_be_renewed(fixture: StoreFixture) {
+pub async fn lost_claim_abandons_nothing(fixture: StoreFixture) {
     admit_events(&fixture, 1).await;
     let lost = fixture.claim_one(fixture.crm).await;
     fixture.release(vec![held_claim(&lost)], fixture.now).await.unwrap();
     let current = fixture.claim_one(fixture.crm).await;
 
-    // Neither extends the new lease, nor shortens it, nor ends it.
-    fixture.renew(vec![held_claim(&lost)], fixture.now + LEASE * 9).await.unwrap();
-    fixture.renew(vec![held_claim(&lost)], fixture.now).await.unwrap();
+    fixture.abandon_claim(&lost).await;
 
-    assert!(fixture.release_expired(current.lease.until - TICK).await.unwrap().is_empty());
-    assert_eq!(fixture.release_expired(current.lease.until).await.unwrap(), [fixture.crm]);
+    fixture.finish(&current, NextStep::Succeeded).await;
+}
+
+pub async fn claims_of_unknown_outcome_are_abandoned_by_their_proof(fixture: StoreFixture) {
+    let events: Vec<NewEvent> = (0..3).map(|n| fixture.event_for_both(&n.to_string())).collect();
+    fixture.admit(events).await.unwrap();
+    let (now, proof) = (fixture.now, fixture.new_claim());
+    let claim_with = async |destination, limit| {
+        fixture.claim_due(destination, now, proof, limit).await.unwrap().claimed
+    };
+    let first = claim_with(fixture.crm, 2).await;
+    let elsewhere = claim_with(fixture.mail, 1).await;
+    let other = fixture.claim_one(fixture.crm).await;
+    fixture.finish(&first[0], NextStep::Succeeded).await;
+    let (destination, due_at) = (fixture.crm, now);
+
+    let unknown = AbandonedClaim { destination, proof, delivery: None, due_at };
+    fixture.abandon(vec![unknown], now).await.unwrap();
+
+    assert_eq!(ids(&fixture.claim(fixture.crm, 9).await), [first[1].id]);
+    fixture.finish(&elsewhere[0], NextStep::Succeeded).await;
+    fixture.finish(&other, NextStep::Succeeded).await;
 }
 
 pub async fn deliveries_in_flight_at_a_crash_are_due_after_restart(mut fixture: StoreFixture) {
@@ -248,10 +250,6 @@ pub async fn deliveries_in_flight_at_a_crash_are_due_after_restart(mut fixture: 
     fixture.wait(SECOND);
 
     fixture.reopen().await;
-    if !fixture.is_sole_owner() {
-        fixture.wait(LEASE);
-        assert_eq!(fixture.release_expired(fixture.now).await.unwrap(), [fixture.crm]);
-    }
 
     assert_eq!(
         (
@@ -265,7 +263,7 @@ pub async fn deliveries_in_flight_at_a_crash_are_due_after_restart(mut fixture: 
     assert_eq!(ids(&again), created);
     assert_eq!(again[0].attempts, 0);
     let late = fixture.settle(fixture.settlement(&claimed[0], NextStep::Succeeded)).await.unwrap();
-    assert_eq!(late, surehook_core::store::SettleResult::LeaseLost);
+    assert_eq!(late, SettleResult::ClaimLost);
 }
 
 pub async fn next_due_is_the_earliest_waiting_delivery(mut fixture: StoreFixture) {

@@ -342,7 +342,7 @@ fn count_all(fixture: &StoreFixture) -> u64 {
 
 async fn assert_nothing_is_due(fixture: &StoreFixture) {
     assert!(fixture.claim(fixture.crm, STEP_LIMIT).await.is_empty());
-    let next = fixture.claim_next(fixture.crm, fixture.now, fixture.new_lease()).await.unwrap();
+    let next = fixture.claim_next(fixture.crm, fixture.now, fixture.new_claim()).await.unwrap();
     assert!(next.claimed.is_empty());
     assert_eq!(fixture.find_next_due(fixture.crm).await.unwrap(), None);
     assert!(fixture.find_oldest_due(fixture.now).await.unwrap().is_empty());
@@ -375,7 +375,7 @@ pub async fn large_backlog_of_deleted_destination_is_cancelled_in_slices(
     }
     for late in [&claimed[0], &claimed[699]] {
         let late = fixture.settlement(late, NextStep::Succeeded);
-        assert_eq!(fixture.settle(late).await.unwrap(), SettleResult::LeaseLost);
+        assert_eq!(fixture.settle(late).await.unwrap(), SettleResult::ClaimLost);
     }
     cancel_all(&fixture).await;
 

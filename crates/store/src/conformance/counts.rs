@@ -3,23 +3,26 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use surehook_core::{
-    delivery::{LeaseToken, state::DeliveryStatus},
+    delivery::state::DeliveryStatus,
     event::NewEvent,
-    store::{DeadReasonCount, DeliveryFilter, NextStep, SettleResult, Settlement, StoreCounts},
+    store::{
+        ClaimedDelivery, DeadReasonCount, DeliveryFilter, NextStep, SettleResult, Settlement,
+        StoreCounts,
+    },
 };
 use surehook_retry::DeadReason;
 use tokio::task::JoinSet;
 
 use super::{
     StoreFixture,
-    fixture::{LEASE, first_page, held_claim, without_zeros},
+    fixture::{first_page, held_claim, other_claim, without_zeros},
 };
 
 fn by_status<const N: usize>(pairs: [(DeliveryStatus, u64); N]) -> BTreeMap<DeliveryStatus, u64> {
     pairs.into()
 }
 
-pub async fn every_step_is_counted_once(mut fixture: StoreFixture) {
+pub async fn every_step_is_counted_once(fixture: StoreFixture) {
     use DeliveryStatus::{Dead, InFlight, Pending, Scheduled, Succeeded};
     let counted = |fixture: &StoreFixture| without_zeros(fixture.counts());
     assert_eq!(counted(&fixture), StoreCounts::default());
@@ -43,10 +46,10 @@ pub async fn every_step_is_counted_once(mut fixture: StoreFixture) {
     fixture.release(vec![held_claim(&claimed[1])], fixture.now).await.unwrap();
     assert_eq!(counted(&fixture).by_status, by_status([(Pending, 2), (Scheduled, 1)]));
 
-    fixture.claim(fixture.crm, 2).await;
+    let lost = fixture.claim(fixture.crm, 2).await;
     assert_eq!(counted(&fixture).by_status, by_status([(Pending, 1), (InFlight, 2)]));
-    fixture.wait(LEASE);
-    fixture.release_expired(fixture.now).await.unwrap();
+    fixture.abandon_claim(&lost[0]).await;
+    fixture.abandon_claim(&lost[1]).await;
     assert_eq!(counted(&fixture).by_status, by_status([(Pending, 3)]));
 
     let claimed = fixture.claim(fixture.crm, 2).await;
@@ -72,10 +75,10 @@ pub async fn rejected_steps_are_not_counted(fixture: StoreFixture) {
     let request = vec![fixture.new_event(), fixture.repeat_of(&keyed), bad];
     assert!(fixture.admit(request).await.is_err());
     let good = fixture.settlement(&claimed, NextStep::Dead(DeadReason::Expired));
-    let lost = Settlement { token: LeaseToken(-1), ..good };
-    assert_eq!(fixture.settle(lost).await.unwrap(), SettleResult::LeaseLost);
+    let lost = Settlement { proof: other_claim(&claimed), ..good };
+    assert_eq!(fixture.settle(lost).await.unwrap(), SettleResult::ClaimLost);
     fixture.replay(claimed.id, fixture.new_id(), fixture.now).await.unwrap();
-    fixture.renew(vec![held_claim(&claimed)], fixture.now + LEASE).await.unwrap();
+    fixture.abandon_claim(&ClaimedDelivery { proof: other_claim(&claimed), ..claimed }).await;
 
     assert_eq!(fixture.counts(), before);
 }
@@ -126,7 +129,7 @@ pub async fn counts_match_the_lists_after_concurrent_work(mut fixture: StoreFixt
         let events: Vec<NewEvent> =
             (0..25).map(|n| fixture.event_for_both(&format!("k{}", n % 20))).collect();
         let (store, now, crm) = (fixture.store(), fixture.now, fixture.crm);
-        let lease = fixture.new_lease();
+        let proof = fixture.new_claim();
         let ends =
             [NextStep::Succeeded, NextStep::RetryAt(now), NextStep::Dead(DeadReason::MaxRetries)];
         let attempt_ids: Vec<_> = (0..200).map(|_| fixture.new_id()).collect();
@@ -134,14 +137,14 @@ pub async fn counts_match_the_lists_after_concurrent_work(mut fixture: StoreFixt
         tasks.spawn(async move {
             for event in events {
                 store.admit([event].into()).await.unwrap();
-                for claimed in store.claim_due(crm, now, lease, 2).await.unwrap().claimed {
+                for claimed in store.claim_due(crm, now, proof, 2).await.unwrap().claimed {
                     let next = ends[(worker + claimed.attempts as usize) % 3];
                     let settlement = Settlement {
                         sent: None,
                         delivery: claimed.id,
                         destination: claimed.destination,
                         created_at: claimed.created_at,
-                        token: claimed.lease.token,
+                        proof,
                         at: now,
                         attempt: super::fixture::next_attempt(
                             ids.next().unwrap(),

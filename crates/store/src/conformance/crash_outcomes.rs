@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use surehook_core::{
     decision::EventDecisionKind,
-    delivery::{LeaseToken, state::DeliveryStatus},
+    delivery::state::DeliveryStatus,
     store::{AttemptRecord, ConfigChange, NextStep, SettleResult, Settlement},
 };
 use surehook_retry::{AttemptFailure, DeadReason, FailureClass, ScheduleReason};
@@ -13,7 +13,7 @@ use surehook_types::time::Timestamp;
 use super::{
     StoreFixture,
     decisions::kinds,
-    fixture::{LEASE, held_claim},
+    fixture::{held_claim, other_claim},
 };
 
 const MINUTE: Duration = Duration::from_secs(60);
@@ -35,7 +35,7 @@ pub async fn crash_applies_the_crash_outcome(mut fixture: StoreFixture) {
     );
     fixture.wait(MINUTE);
 
-    fixture.crash().await;
+    fixture.reopen().await;
 
     let row = fixture.only_delivery(event).await;
     assert_eq!((row.status, row.attempts), (DeliveryStatus::Scheduled, 1));
@@ -66,35 +66,32 @@ pub async fn crash_outcome_restarts_the_wait_for_a_status_after_downtime(
     fixture.wait(MINUTE * 60);
     let started_at = fixture.now;
 
-    fixture.crash().await;
+    fixture.reopen().await;
 
     // No status could be received during the downtime.
     let due_at = fixture.only_delivery(event).await.due_at.unwrap();
-    if fixture.is_sole_owner() {
-        assert_eq!(due_at, started_at + wait);
-        assert!(fixture.claim(fixture.crm, 10).await.is_empty(), "not due before its time");
-    }
+    assert_eq!(due_at, started_at + wait);
+    assert!(fixture.claim(fixture.crm, 10).await.is_empty(), "not due before its time");
     fixture.now = fixture.now.max(due_at);
     assert_eq!(fixture.claim_one(fixture.crm).await.attempts, 1);
 }
 
-pub async fn expired_lease_applies_the_crash_outcome(mut fixture: StoreFixture) {
+pub async fn abandoned_claim_applies_the_crash_outcome(mut fixture: StoreFixture) {
     let first = fixture.event_with_key("k");
     let event = fixture.accept(first.clone()).await;
     let claimed = fixture.claim_one(fixture.crm).await;
     record(&fixture, fixture.ambiguous_settlement(&claimed, DEAD_AMBIGUOUS)).await;
 
-    assert!(fixture.release_expired(fixture.now).await.unwrap().is_empty(), "the lease holds");
-    fixture.wait(LEASE);
+    fixture.wait(MINUTE);
     let ended_at = fixture.now;
-    assert_eq!(fixture.release_expired(ended_at).await.unwrap(), [fixture.crm]);
+    fixture.abandon_claim(&claimed).await;
 
     let row = fixture.only_delivery(event).await;
     assert_eq!((row.status, row.reason), (DeliveryStatus::Dead, Some(DeadReason::Ambiguous)));
     assert_eq!((row.attempts, row.ended_at), (1, Some(ended_at)));
     assert_eq!(kinds(&fixture, event).await, [EventDecisionKind::OutcomeUnknown]);
     let late = fixture.settlement(&claimed, NextStep::Succeeded);
-    assert_eq!(fixture.settle(late).await.unwrap(), SettleResult::LeaseLost);
+    assert_eq!(fixture.settle(late).await.unwrap(), SettleResult::ClaimLost);
     let counts = fixture.counts();
     assert_eq!((counts.attempts, counts.dead[&DeadReason::Ambiguous].pending), (1, 1));
     // It may have arrived: a user decides whether it is sent again, not a duplicate.
@@ -108,7 +105,7 @@ pub async fn settlement_removes_the_crash_outcome(mut fixture: StoreFixture) {
     fixture.finish(&claimed, NextStep::RetryAt(fixture.now)).await;
     fixture.claim_one(fixture.crm).await;
 
-    fixture.crash().await;
+    fixture.reopen().await;
 
     let row = fixture.only_delivery(event).await;
     assert_eq!((row.status, row.attempts), (DeliveryStatus::Pending, 1));
@@ -120,23 +117,23 @@ pub async fn release_removes_the_crash_outcome(mut fixture: StoreFixture) {
     fixture.release(vec![held_claim(&claimed)], fixture.now).await.unwrap();
     fixture.claim_one(fixture.crm).await;
 
-    fixture.crash().await;
+    fixture.reopen().await;
 
     let row = fixture.only_delivery(event).await;
     assert_eq!((row.status, row.attempts), (DeliveryStatus::Pending, 0));
 }
 
-pub async fn crash_outcome_needs_the_current_lease_token(mut fixture: StoreFixture) {
+pub async fn crash_outcome_needs_the_current_claim(mut fixture: StoreFixture) {
     let (event, claimed) = fixture.accept_and_claim().await;
     let good = fixture.ambiguous_settlement(&claimed, DEAD_AMBIGUOUS);
-    let other_token = Settlement { token: LeaseToken(-1), ..good.clone() };
+    let other = Settlement { proof: other_claim(&claimed), ..good.clone() };
     let unknown = Settlement { delivery: fixture.new_id(), ..good };
 
-    for outcome in [other_token, unknown] {
-        assert_eq!(fixture.record_crash_outcome(outcome).await.unwrap(), SettleResult::LeaseLost);
+    for outcome in [other, unknown] {
+        assert_eq!(fixture.record_crash_outcome(outcome).await.unwrap(), SettleResult::ClaimLost);
     }
 
-    fixture.crash().await;
+    fixture.reopen().await;
     assert_eq!(fixture.delivery_statuses(event).await, [DeliveryStatus::Pending]);
 }
 
@@ -146,7 +143,7 @@ pub async fn last_recorded_crash_outcome_is_applied(mut fixture: StoreFixture) {
     let due_at = fixture.now + MINUTE;
     record(&fixture, fixture.ambiguous_settlement(&claimed, NextStep::RetryAt(due_at))).await;
 
-    fixture.crash().await;
+    fixture.reopen().await;
 
     assert_eq!(fixture.only_delivery(event).await.due_at, Some(due_at));
 }
@@ -168,7 +165,7 @@ pub async fn crash_outcome_that_ends_the_first_makes_the_next_due(mut fixture: S
     record(&fixture, fixture.ambiguous_settlement(&claimed, DEAD_AMBIGUOUS)).await;
     assert_eq!(fixture.delivery_statuses(second).await, [DeliveryStatus::Held]);
 
-    fixture.crash().await;
+    fixture.reopen().await;
 
     assert_eq!(fixture.delivery_statuses(second).await, [DeliveryStatus::Pending]);
     assert_eq!(fixture.claim_one(fixture.crm).await.event, second);
@@ -180,8 +177,8 @@ pub async fn deleting_a_destination_removes_the_crash_outcome(mut fixture: Store
     fixture.apply(ConfigChange::DeleteDestination(fixture.crm)).await;
 
     let late = fixture.ambiguous_settlement(&claimed, DEAD_AMBIGUOUS);
-    assert_eq!(fixture.record_crash_outcome(late).await.unwrap(), SettleResult::LeaseLost);
-    fixture.crash().await;
+    assert_eq!(fixture.record_crash_outcome(late).await.unwrap(), SettleResult::ClaimLost);
+    fixture.reopen().await;
 
     let row = fixture.only_delivery(event).await;
     assert_eq!((row.status, row.attempts), (DeliveryStatus::Cancelled, 0));
@@ -208,7 +205,7 @@ pub async fn all_crash_outcomes_are_applied_after_a_crash(mut fixture: StoreFixt
         expected.push((event, status));
     }
 
-    fixture.crash().await;
+    fixture.reopen().await;
 
     for (event, status) in expected {
         assert_eq!(fixture.delivery_statuses(event).await, [status]);
@@ -253,7 +250,7 @@ pub async fn ambiguous_delivery_waits_again_for_a_status_after_restart(mut fixtu
         for (event, due_at, wait) in &expected {
             let week = MINUTE * 60 * 24 * 7;
             let restarted = wait.map(|wait| fixture.now + wait.min(week));
-            let restarted = restarted.filter(|_| fixture.is_sole_owner()).unwrap_or(*due_at);
+            let restarted = restarted.unwrap_or(*due_at);
             assert_eq!(fixture.only_delivery(*event).await.due_at, Some(restarted.max(*due_at)));
         }
     }

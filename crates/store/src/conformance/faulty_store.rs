@@ -1,11 +1,12 @@
 //! A store that fails on request: the double for tests of callers.
 //!
 //! It passes every call on to another store. A test names an operation and a [`StoreFault`]; the next
-//! calls of that operation then fail before or after the other store has run it.
+//! calls of that operation then fail before or after the other store has run it. It can also withhold
+//! lanes, duties and the lease from its process, as if there were other nodes.
 
 use std::{
     collections::{BTreeMap, HashMap, VecDeque},
-    fmt,
+    fmt, mem,
     ops::RangeInclusive,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -18,7 +19,7 @@ use surehook_core::{
     clock::{SavedClock, StoredClock},
     dead_letters::{DeadLetterGroup, DeadLetterGroupCursor, DeadLetterGroupFilter},
     decision::{EventDecision, NotRoutedReason},
-    delivery::{Lease, state::DeliveryStatus},
+    delivery::{ClaimProof, LaneEpoch, state::DeliveryStatus},
     event::{DedupKeyClaim, DuplicateId, NewEvent, Payload},
     idempotency::{
         ClaimContext, ClaimDetail, ClaimFilter, ClaimRow, ClaimStep, ClaimStepResult, ClaimTotals,
@@ -34,10 +35,11 @@ use surehook_core::{
     requests::{ReceivedRequest, RequestCursor, RequestFilter},
     rollup::{RollupCounts, RollupQuery},
     store::{
-        AdminStore, AdmitResult, CancelResult, ClaimBatch, ConfigChange, ConfigChangeResult,
-        ConfigVersion, Configuration, DeliveryDetail, DeliveryFilter, DeliveryRow, DeliveryStore,
-        DuplicateDetail, EventDetail, EventFilter, EventRow, HeldClaim, HistoryFilter, IngestStore,
-        JoinRequest, JoinResult, ListPage, PageRequest, PruneReport, RecordedDelivery,
+        AbandonedClaim, AdminStore, AdmitResult, CancelResult, ClaimBatch, ConfigChange,
+        ConfigChangeResult, ConfigVersion, Configuration, CoordinationStore, DeliveryDetail,
+        DeliveryFilter, DeliveryRow, DeliveryStore, DuplicateDetail, Duty, EventDetail,
+        EventFilter, EventRow, HeldClaim, HistoryFilter, IngestStore, JoinRequest, JoinResult,
+        LedDuty, ListPage, NodeLease, OwnedLane, PageRequest, PruneReport, RecordedDelivery,
         RemoveTokenResult, ReplayResult, SettleResult, Settlement, Store, StoreCounts, StoreHealth,
     },
 };
@@ -47,7 +49,9 @@ use surehook_messaging::{
     store::{DailySendCount, MessageStore},
 };
 use surehook_types::{
-    ids::{DeliveryId, DestinationId, EventId, MediaId, ReplayId, RequestId, SourceId, TokenId},
+    ids::{
+        DeliveryId, DestinationId, EventId, MediaId, NodeId, ReplayId, RequestId, SourceId, TokenId,
+    },
     store_error::StoreError,
     time::Timestamp,
 };
@@ -67,32 +71,84 @@ pub enum StoreFault {
 /// A store whose next calls of an operation fail as a test asks.
 pub struct FaultyStore {
     store: Arc<dyn Store>,
-    faults: Mutex<HashMap<&'static str, VecDeque<StoreFault>>>,
+    state: Mutex<FaultState>,
+}
+
+#[derive(Debug)]
+struct FaultState {
+    faults: HashMap<&'static str, VecDeque<StoreFault>>,
+    calls: HashMap<&'static str, usize>,
+    ownership: GrantedOwnership,
+    lease_has_ended: bool,
+}
+
+/// What a process gets if it asks for everything.
+#[derive(Clone, Debug)]
+pub struct GrantedOwnership {
+    pub lease: NodeLease,
+    /// Lanes that another node owns.
+    pub withheld_lanes: Vec<DestinationId>,
+    pub duties: Vec<Duty>,
+}
+
+impl Default for GrantedOwnership {
+    fn default() -> Self {
+        let (lease, duties) = (NodeLease::Unlimited, Duty::ALL.to_vec());
+        Self { lease, withheld_lanes: Vec::new(), duties }
+    }
 }
 
 impl fmt::Debug for FaultyStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FaultyStore").field("faults", &self.lock()).finish_non_exhaustive()
+        f.debug_struct("FaultyStore").field("state", &self.lock()).finish_non_exhaustive()
     }
 }
 
 impl FaultyStore {
     pub fn new(store: Arc<dyn Store>) -> Self {
-        Self { store, faults: Mutex::default() }
+        let state = FaultState {
+            faults: HashMap::new(),
+            calls: HashMap::new(),
+            ownership: GrantedOwnership::default(),
+            lease_has_ended: false,
+        };
+        Self { store, state: Mutex::new(state) }
     }
 
     /// The next calls of the method with this name fail like this, one after the other.
     pub fn fail_next(&self, method: &'static str, faults: impl IntoIterator<Item = StoreFault>) {
-        self.lock().entry(method).or_default().extend(faults);
+        self.lock().faults.entry(method).or_default().extend(faults);
     }
 
     /// How many of the requested faults of a method have not happened yet.
     pub fn faults_left(&self, method: &'static str) -> usize {
-        self.lock().get(method).map_or(0, VecDeque::len)
+        self.lock().faults.get(method).map_or(0, VecDeque::len)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<&'static str, VecDeque<StoreFault>>> {
-        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+    /// How often a method was called.
+    pub fn calls(&self, method: &'static str) -> usize {
+        self.lock().calls.get(method).copied().unwrap_or_default()
+    }
+
+    /// What the process gets from now on, when it asks or renews its lease.
+    pub fn grant(&self, ownership: GrantedOwnership) {
+        self.lock().ownership = ownership;
+    }
+
+    /// The next renewal finds that the lease has ended.
+    pub fn end_lease(&self) {
+        self.lock().lease_has_ended = true;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, FaultState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a call and returns how it fails.
+    fn count_call(&self, method: &'static str) -> Option<StoreFault> {
+        let mut state = self.lock();
+        *state.calls.entry(method).or_default() += 1;
+        state.faults.get_mut(method).and_then(VecDeque::pop_front)
     }
 
     async fn run<T>(
@@ -100,7 +156,7 @@ impl FaultyStore {
         method: &'static str,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        let fault = self.lock().get_mut(method).and_then(VecDeque::pop_front);
+        let fault = self.count_call(method);
         let unknown = || StoreError::Unknown(format!("a test asked for it: {method}"));
         match fault {
             None => call.await,
@@ -143,23 +199,64 @@ pass_on! { IngestStore;
 }
 
 pass_on! { DeliveryStore;
-    fn claim_due(destination: DestinationId, now: Timestamp, lease: Lease, limit: usize) -> ClaimBatch;
-    fn claim_next(destination: DestinationId, now: Timestamp, lease: Lease) -> ClaimBatch;
+    fn claim_due(destination: DestinationId, now: Timestamp, proof: ClaimProof, limit: usize) -> ClaimBatch;
+    fn claim_next(destination: DestinationId, now: Timestamp, proof: ClaimProof) -> ClaimBatch;
     fn find_next_due(destination: DestinationId) -> Option<Timestamp>;
     fn settle(settlements: Vec<Settlement>) -> Vec<SettleResult>;
     fn record_crash_outcome(outcome: Settlement) -> SettleResult;
-    fn renew(held: Vec<HeldClaim>, until: Timestamp) -> ();
     fn release(held: Vec<HeldClaim>, due_at: Timestamp) -> ();
+    fn abandon(claims: Vec<AbandonedClaim>, now: Timestamp) -> ();
     fn cancel_claimed(claim: HeldClaim, reason: NotRoutedReason, at: Timestamp) -> bool;
     fn list_due_callbacks(after: Option<DeliveryId>, limit: usize) -> Vec<DueCallback>;
     fn end_callback(delivery: DeliveryId, result: CallbackResult, at: Timestamp) -> ();
-    fn release_expired(now: Timestamp) -> Vec<DestinationId>;
-    fn save_lane(destination: DestinationId, state: SavedLaneState) -> ();
+    fn save_lane(destination: DestinationId, epoch: LaneEpoch, state: SavedLaneState) -> ();
     fn load_lanes() -> BTreeMap<DestinationId, SavedLaneState>;
     fn load_clock() -> StoredClock;
     fn save_clock(clock: SavedClock) -> ();
     fn shorten_waits(now: Timestamp, step: Duration) -> usize;
     {}
+}
+
+#[async_trait]
+impl CoordinationStore for FaultyStore {
+    async fn register_node(&self, node: NodeId) -> Result<NodeLease, StoreError> {
+        self.run("register_node", self.store.register_node(node)).await?;
+        Ok(self.lock().ownership.lease)
+    }
+
+    async fn renew_node(&self, node: NodeId) -> Result<Option<NodeLease>, StoreError> {
+        self.run("renew_node", self.store.renew_node(node)).await?;
+        let mut state = self.lock();
+        let has_ended = mem::take(&mut state.lease_has_ended);
+        Ok((!has_ended).then_some(state.ownership.lease))
+    }
+
+    async fn remove_node(&self, node: NodeId) -> Result<(), StoreError> {
+        self.run("remove_node", self.store.remove_node(node)).await
+    }
+
+    async fn acquire_lanes(
+        &self,
+        node: NodeId,
+        destinations: Vec<DestinationId>,
+    ) -> Result<Vec<OwnedLane>, StoreError> {
+        let mut owned =
+            self.run("acquire_lanes", self.store.acquire_lanes(node, destinations)).await?;
+        let withheld = self.lock().ownership.withheld_lanes.clone();
+        owned.retain(|lane| !withheld.contains(&lane.destination));
+        Ok(owned)
+    }
+
+    async fn lead_duties(
+        &self,
+        node: NodeId,
+        duties: Vec<Duty>,
+    ) -> Result<Vec<LedDuty>, StoreError> {
+        let mut led = self.run("lead_duties", self.store.lead_duties(node, duties)).await?;
+        let granted = self.lock().ownership.duties.clone();
+        led.retain(|led| granted.contains(&led.duty));
+        Ok(led)
+    }
 }
 
 pass_on! { AdminStore;

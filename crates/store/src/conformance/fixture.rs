@@ -16,20 +16,20 @@ use std::{
 use bytes::Bytes;
 use surehook_core::{
     decision::IntakeRecord,
-    delivery::{Lease, LeaseToken, state::DeliveryStatus},
+    delivery::{ClaimProof, LaneEpoch, state::DeliveryStatus},
     destination::DestinationSpec,
     event::{
         ConflictPolicy, DedupKeyClaim, HeaderBlock, KeyWindow, NewDelivery, NewEvent, Payload,
         RequestHead, SignedBytesClaim,
     },
-    lane::{OrderingFailurePolicy, OrderingSpec},
+    lane::{OrderingFailurePolicy, OrderingSpec, SavedLaneState},
     retention::RetentionSpec,
     source::SourceSpec,
     store::{
-        AdmitResult, AttemptRecord, ClaimedDelivery, ConfigChange, ConfigChangeResult,
-        DeliveryDetail, DeliveryFilter, DeliveryRow, DuplicateOf, EventDetail, EventFilter,
-        EventRow, HeldClaim, ListPage, NextStep, PageRequest, PruneReport, ReplayResult,
-        SettleResult, Settlement, Store, StoreCounts,
+        AbandonedClaim, AdmitResult, AttemptRecord, ClaimedDelivery, ConfigChange,
+        ConfigChangeResult, DeliveryDetail, DeliveryFilter, DeliveryRow, DuplicateOf, EventDetail,
+        EventFilter, EventRow, HeldClaim, ListPage, NextStep, PageRequest, PruneReport,
+        ReplayResult, SettleResult, Settlement, Store, StoreCounts,
     },
 };
 use surehook_guard::timing::AttemptTiming;
@@ -46,8 +46,6 @@ use surehook_webhooks::{
 
 use super::StoreHarness;
 
-/// Lease of a claim by [`StoreFixture::claim`].
-pub(super) const LEASE: Duration = Duration::from_secs(30);
 /// Dedup window of a key by [`StoreFixture::key_claim`].
 pub(super) const WINDOW: Duration = Duration::from_secs(600);
 
@@ -56,6 +54,8 @@ pub struct StoreFixture {
     harness: Box<dyn StoreHarness>,
     store: Option<Arc<dyn Store>>,
     serial: AtomicU32,
+    /// The epoch under which this process owns the lanes of both destinations.
+    pub(super) epoch: LaneEpoch,
     /// The current time, which only [`Self::wait`] changes.
     pub now: Timestamp,
     pub shop: SourceId,
@@ -87,6 +87,7 @@ impl StoreFixture {
             harness: Box::new(harness),
             store: Some(store),
             serial: AtomicU32::new(1),
+            epoch: LaneEpoch::default(),
             now,
             shop: SourceId::new(now, 0),
             bank: SourceId::new(now, 0),
@@ -102,7 +103,18 @@ impl StoreFixture {
             ConfigChange::PutDestination(fixture.mail, destination_spec("mail")),
         ];
         fixture.change(changes, now).await.unwrap();
+        fixture.join_as_node().await;
         fixture
+    }
+
+    /// Becomes the owner of the lanes, as a process does when it starts.
+    async fn join_as_node(&mut self) {
+        let node = self.new_id();
+        self.register_node(node).await.unwrap();
+        let owned = self.acquire_lanes(node, vec![self.crm, self.mail]).await.unwrap();
+        assert_eq!(owned.len(), 2);
+        assert_eq!(owned[0].epoch, owned[1].epoch, "both are new, or had the same owner");
+        self.epoch = owned[0].epoch;
     }
 
     /// The store for another task. It must be dropped before [`Self::reopen`].
@@ -116,10 +128,7 @@ impl StoreFixture {
         assert_eq!(Arc::strong_count(&store), 1, "a task still holds the store");
         drop(store);
         self.store = Some(self.harness.open(self.now).await);
-    }
-
-    pub fn is_sole_owner(&self) -> bool {
-        self.harness.is_sole_owner()
+        self.join_as_node().await;
     }
 
     /// Moves the clock forward.
@@ -137,9 +146,9 @@ impl StoreFixture {
         Id::new(self.now, u128::from(self.next_serial()) << 48)
     }
 
-    /// A lease from now on, with a new token.
-    pub fn new_lease(&self) -> Lease {
-        Lease { token: LeaseToken(i64::from(self.next_serial())), until: self.now + LEASE }
+    /// A new claim by the current owner of the lanes.
+    pub fn new_claim(&self) -> ClaimProof {
+        ClaimProof { epoch: self.epoch, number: i64::from(self.next_serial()) }
     }
 
     /// A dedup key whose window starts now.
@@ -273,7 +282,7 @@ impl StoreFixture {
 
     /// Claims deliveries that are due now.
     pub async fn claim(&self, destination: DestinationId, limit: usize) -> Vec<ClaimedDelivery> {
-        self.claim_due(destination, self.now, self.new_lease(), limit).await.unwrap().claimed
+        self.claim_due(destination, self.now, self.new_claim(), limit).await.unwrap().claimed
     }
 
     /// Claims a delivery; exactly one must be due.
@@ -292,7 +301,7 @@ impl StoreFixture {
     /// The settlement of an attempt with a response that fits `next`.
     pub fn settlement(&self, claimed: &ClaimedDelivery, next: NextStep) -> Settlement {
         let attempt = next_attempt(self.new_id(), claimed, self.now, next);
-        let HeldClaim { delivery, token } = held_claim(claimed);
+        let HeldClaim { delivery, proof } = held_claim(claimed);
         let ClaimedDelivery { destination, created_at, ordered, .. } = *claimed;
         let at = self.now;
         let schedule_reason = next.due_at().map(|_| ScheduleReason::Backoff);
@@ -300,7 +309,7 @@ impl StoreFixture {
             delivery,
             destination,
             created_at,
-            token,
+            proof,
             at,
             attempt,
             next,
@@ -318,13 +327,11 @@ impl StoreFixture {
         Settlement { attempt, schedule_reason, ..settlement }
     }
 
-    /// Restarts the store after a crash. If another process could hold the leases, they expire first.
-    pub async fn crash(&mut self) {
-        self.reopen().await;
-        if !self.is_sole_owner() {
-            self.wait(LEASE);
-            self.release_expired(self.now).await.unwrap();
-        }
+    /// Ends a claim as if its attempt had ended without a result.
+    pub async fn abandon_claim(&self, claimed: &ClaimedDelivery) {
+        let ClaimedDelivery { id, destination, proof, .. } = *claimed;
+        let claim = AbandonedClaim { destination, proof, delivery: Some(id), due_at: self.now };
+        self.abandon(vec![claim], self.now).await.unwrap();
     }
 
     /// Settles one attempt.
@@ -353,6 +360,15 @@ impl StoreFixture {
         let replayed = self.replay(old, new, self.now).await.unwrap();
         assert!(matches!(replayed, ReplayResult::Created { .. }), "{replayed:?}");
         new
+    }
+
+    /// Saves the state of a lane as its owner.
+    pub async fn save_lane(
+        &self,
+        destination: DestinationId,
+        state: SavedLaneState,
+    ) -> Result<(), StoreError> {
+        (**self).save_lane(destination, self.epoch, state).await
     }
 
     /// Changes the configuration as it is now.
@@ -501,7 +517,7 @@ pub(super) fn claimed_at_creation(event: &NewEvent) -> impl Iterator<Item = Clai
             // The source name is known only to the store.
             source: "claimed-at-creation".parse().ok()?,
             key: event.key.as_ref().map(|claim| claim.key.clone()),
-            lease: delivery.claim?,
+            proof: delivery.claim?,
             attempts: 0,
             throttled: 0,
             created_at: event.received_at,
@@ -514,7 +530,12 @@ pub(super) fn claimed_at_creation(event: &NewEvent) -> impl Iterator<Item = Clai
 }
 
 pub(super) fn held_claim(claimed: &ClaimedDelivery) -> HeldClaim {
-    HeldClaim { delivery: claimed.id, token: claimed.lease.token }
+    HeldClaim { delivery: claimed.id, proof: claimed.proof }
+}
+
+/// The proof of another claim by the same owner.
+pub(super) fn other_claim(claimed: &ClaimedDelivery) -> ClaimProof {
+    ClaimProof { number: -1, ..claimed.proof }
 }
 
 /// A payload with ordinary headers.

@@ -21,7 +21,7 @@ use surehook_webhooks::{attribute::EventKind, key::DedupKey};
 use super::{
     StoreFixture, StoreHarness, check_property, fail,
     fixture::{
-        LEASE, claimed_at_creation, destination_spec, held_claim, ordered_destination_spec, payload,
+        claimed_at_creation, destination_spec, held_claim, ordered_destination_spec, payload,
     },
     model::{ExpectedAdmission, StoreModel},
 };
@@ -87,8 +87,7 @@ enum HistoryStep {
     Settle { back: usize, outcome: GeneratedOutcome, is_ambiguous: bool, is_sent: bool },
     RecordCrashOutcome { back: usize, outcome: GeneratedOutcome, is_sent: bool },
     Release { back: usize, seconds: u64 },
-    Renew { back: usize },
-    ReleaseExpired,
+    Abandon { back: usize },
     Replay { back: usize },
     Cancel { back: usize },
     Find(SearchFields),
@@ -174,8 +173,7 @@ fn history_step() -> impl Strategy<Value = HistoryStep> {
             .prop_map(|(back, outcome, is_sent)| HistoryStep::RecordCrashOutcome { back, outcome, is_sent }),
         2 => (0..4_usize, select(vec![0, 30]))
             .prop_map(|(back, seconds)| HistoryStep::Release { back, seconds }),
-        1 => (0..4_usize).prop_map(|back| HistoryStep::Renew { back }),
-        2 => Just(HistoryStep::ReleaseExpired),
+        3 => (0..4_usize).prop_map(|back| HistoryStep::Abandon { back }),
         4 => (0..6_usize).prop_map(|back| HistoryStep::Replay { back }),
         4 => select(vec![1, 30, 60, 600]).prop_map(|seconds| HistoryStep::Wait { seconds }),
         1 => to().prop_map(HistoryStep::Delete),
@@ -215,7 +213,7 @@ impl HistoryRun {
     fn event(&self, generated: &GeneratedEvent) -> NewEvent {
         let fixture = &self.fixture;
         let delivery = |to: &TargetDestination| {
-            let claim = generated.is_claimed.then(|| fixture.new_lease());
+            let claim = generated.is_claimed.then(|| fixture.new_claim());
             NewDelivery {
                 claim,
                 delay: Duration::from_secs(generated.delay),
@@ -288,8 +286,7 @@ impl HistoryRun {
                 self.record_crash_outcome(*back, *outcome, *is_sent).await?;
             }
             HistoryStep::Release { back, seconds } => self.release(*back, *seconds).await,
-            HistoryStep::Renew { back } => self.renew(*back).await,
-            HistoryStep::ReleaseExpired => self.release_expired().await?,
+            HistoryStep::Abandon { back } => self.abandon(*back).await,
             HistoryStep::Replay { back } => self.replay(*back).await?,
             HistoryStep::Wait { seconds } => self.fixture.wait(Duration::from_secs(*seconds)),
             HistoryStep::Delete(to) => self.delete(*to).await,
@@ -318,10 +315,8 @@ impl HistoryRun {
 
     pub(super) async fn reopen(&mut self) {
         self.fixture.reopen().await;
-        if self.fixture.is_sole_owner() {
-            self.model.release_where(self.fixture.now, |_| true);
-            self.model.restart_status_waits(self.fixture.now);
-        }
+        self.model.release_all(self.fixture.now);
+        self.model.restart_status_waits(self.fixture.now);
     }
 
     async fn admit(&mut self, generated: &[GeneratedEvent]) -> TestCaseResult {
@@ -384,11 +379,11 @@ impl HistoryRun {
     }
 
     async fn claim_due(&mut self, to: TargetDestination, limit: usize) -> TestCaseResult {
-        let (to, now, lease) =
-            (self.destination_id(to), self.fixture.now, self.fixture.new_lease());
-        let claimed = self.fixture.claim_due(to, now, lease, limit).await.unwrap().claimed;
+        let (to, now, proof) =
+            (self.destination_id(to), self.fixture.now, self.fixture.new_claim());
+        let claimed = self.fixture.claim_due(to, now, proof, limit).await.unwrap().claimed;
         let ids: Vec<DeliveryId> = claimed.iter().map(|claimed| claimed.id).collect();
-        prop_assert_eq!(ids, self.model.claim(to, now, lease, limit));
+        prop_assert_eq!(ids, self.model.claim(to, now, proof, limit));
         for claim in &claimed {
             let delivery = &self.model.deliveries[&claim.id];
             prop_assert_eq!((claim.event, claim.attempts), (delivery.event, delivery.attempts));
@@ -465,20 +460,10 @@ impl HistoryRun {
         self.model.release(held_claim(&claim), due_at);
     }
 
-    async fn renew(&mut self, back: usize) {
+    async fn abandon(&mut self, back: usize) {
         let Some(claim) = self.claim(back) else { return };
-        let until = self.fixture.now + LEASE;
-        self.fixture.renew(vec![held_claim(&claim)], until).await.unwrap();
-        self.model.renew(held_claim(&claim), until);
-    }
-
-    async fn release_expired(&mut self) -> TestCaseResult {
-        let now = self.fixture.now;
-        let destinations = self.fixture.release_expired(now).await.unwrap();
-        let expected = self.model.release_where(now, |lease| lease.until <= now);
-        prop_assert_eq!(destinations.len(), expected.len());
-        prop_assert_eq!(destinations.into_iter().collect::<BTreeSet<_>>(), expected);
-        Ok(())
+        self.fixture.abandon_claim(&claim).await;
+        self.model.abandon(held_claim(&claim), self.fixture.now);
     }
 
     async fn delete(&mut self, to: TargetDestination) {

@@ -237,7 +237,7 @@ pub async fn in_flight_or_ended_delivery_cannot_be_cancelled(fixture: StoreFixtu
 }
 
 async fn claim_next(fixture: &StoreFixture) -> Vec<ClaimedDelivery> {
-    fixture.claim_next(fixture.crm, fixture.now, fixture.new_lease()).await.unwrap().claimed
+    fixture.claim_next(fixture.crm, fixture.now, fixture.new_claim()).await.unwrap().claimed
 }
 
 pub async fn claim_next_returns_the_next_retry_before_it_is_due(fixture: StoreFixture) {

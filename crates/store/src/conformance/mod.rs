@@ -16,6 +16,7 @@ pub mod claims;
 pub mod clock;
 mod compare;
 pub mod configuration;
+pub mod coordination;
 pub mod counts;
 pub mod crash_outcomes;
 pub mod dead_letter_groups;
@@ -60,19 +61,16 @@ use surehook_core::store::Store;
 use surehook_types::time::Timestamp;
 
 pub use self::{
-    faulty_store::{FaultyStore, StoreFault},
+    faulty_store::{FaultyStore, GrantedOwnership, StoreFault},
     fixture::StoreFixture,
 };
 
 /// A location for one store, provided by a backend. A new one is empty.
 #[async_trait]
 pub trait StoreHarness: Send + Sync {
-    /// Opens the store like a process that starts at `now`. The store opened before is closed.
+    /// Opens the store like a process that starts at `now`. The store opened before is closed, and the
+    /// lease of its node has ended.
     async fn open(&self, now: Timestamp) -> Arc<dyn Store>;
-
-    /// Whether opening proves that no other process uses the store. Then deliveries in flight are due
-    /// again at once; otherwise when their leases have expired.
-    fn is_sole_owner(&self) -> bool;
 }
 
 /// Number of random inputs of each property, unless `PROPTEST_CASES` is set.
@@ -190,10 +188,10 @@ macro_rules! store_conformance {
                     claimed_delivery_is_not_claimed_again,
                     concurrent_claims_never_return_the_same_delivery,
                     released_delivery_is_due_now_without_an_attempt,
-                    stale_lease_token_releases_nothing,
-                    expired_lease_makes_the_delivery_due,
-                    renewed_lease_expires_later,
-                    lost_claim_cannot_be_renewed,
+                    lost_claim_releases_nothing,
+                    abandoned_claim_makes_the_delivery_due,
+                    lost_claim_abandons_nothing,
+                    claims_of_unknown_outcome_are_abandoned_by_their_proof,
                     deliveries_in_flight_at_a_crash_are_due_after_restart,
                     next_due_is_the_earliest_waiting_delivery,
                     delivery_released_for_later_is_due_then_without_an_attempt,
@@ -205,13 +203,12 @@ macro_rules! store_conformance {
                 settle: success_ends_the_delivery,
                     retry_schedules_the_delivery_at_the_given_time,
                     dead_delivery_stores_its_reason,
-                    stale_lease_token_settles_nothing,
+                    lost_claim_settles_nothing,
                     second_settlement_under_a_claim_is_rejected,
                     settling_the_same_attempt_again_returns_the_first_result,
                     concurrent_settlements_are_recorded_once,
                     settlements_of_one_call_are_decided_one_by_one,
-                    expired_lease_that_was_not_released_still_settles,
-                    settling_an_unknown_or_cancelled_delivery_is_a_lost_lease,
+                    settling_an_unknown_or_cancelled_delivery_is_a_lost_claim,
                     attempts_are_numbered_and_stored_with_all_fields,
                     throttled_attempts_are_counted_separately,
                     settlements_survive_restart;
@@ -227,6 +224,11 @@ macro_rules! store_conformance {
                     deleting_a_destination_cancels_held_deliveries,
                     delay_is_kept_for_held_deliveries,
                     concurrent_events_of_one_ordering_key_have_one_first;
+                coordination: epoch_of_a_lane_grows_with_each_owner,
+                    claim_under_an_outdated_epoch_claims_nothing,
+                    claims_of_an_earlier_owner_change_nothing,
+                    state_saved_by_an_earlier_owner_is_ignored,
+                    duty_is_led_under_a_term_that_grows_with_each_leader;
                 clock: saved_clock_is_read_back_after_restart,
                     waits_written_by_a_clock_ahead_are_shortened,
                     delay_of_a_first_attempt_is_shortened_and_a_chosen_time_stays,
@@ -415,17 +417,17 @@ macro_rules! store_conformance {
                     event_detail_lists_attempts_without_responses,
                     replays_and_revivals_are_recorded_as_decisions,
                     cancellation_by_deleted_destination_is_recorded,
-                    expired_lease_is_recorded_once,
+                    abandoned_claim_is_recorded_once,
                     recovery_after_crash_is_recorded,
                     stored_decisions_of_each_kind_are_bounded,
                     decision_about_unknown_event_is_not_stored,
                     decisions_are_pruned_with_their_event;
                 crash_outcomes: crash_applies_the_crash_outcome,
                     crash_outcome_restarts_the_wait_for_a_status_after_downtime,
-                    expired_lease_applies_the_crash_outcome,
+                    abandoned_claim_applies_the_crash_outcome,
                     settlement_removes_the_crash_outcome,
                     release_removes_the_crash_outcome,
-                    crash_outcome_needs_the_current_lease_token,
+                    crash_outcome_needs_the_current_claim,
                     last_recorded_crash_outcome_is_applied,
                     crash_outcome_with_a_response_is_rejected,
                     crash_outcome_that_ends_the_first_makes_the_next_due,

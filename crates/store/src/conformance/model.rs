@@ -9,7 +9,7 @@ use std::{
 };
 
 use surehook_core::{
-    delivery::{DeliveryState, DeliveryTransition, Lease, state::DeliveryStatus},
+    delivery::{ClaimProof, DeliveryState, DeliveryTransition, state::DeliveryStatus},
     event::{ConflictPolicy, DuplicateReason, NewEvent, ProviderStatus, StatusUpdate},
     retention::RetentionSpec,
     rollup::{BucketWidth, RollupCounts, RollupMetric},
@@ -98,8 +98,8 @@ impl ModelDelivery {
         }
     }
 
-    fn lease(&self) -> Option<Lease> {
-        if let DeliveryState::InFlight(lease) = self.state { Some(lease) } else { None }
+    fn claim(&self) -> Option<ClaimProof> {
+        if let DeliveryState::InFlight(proof) = self.state { Some(proof) } else { None }
     }
 }
 
@@ -195,8 +195,8 @@ impl StoreModel {
             self.join_ordering_queue(&mut delivery);
             if delivery.state == DeliveryState::Held {
                 held.push(planned.id);
-            } else if let Some(lease) = planned.claim {
-                delivery.apply(DeliveryTransition::Claim(lease));
+            } else if let Some(proof) = planned.claim {
+                delivery.apply(DeliveryTransition::Claim(proof));
             }
             self.deliveries.insert(planned.id, delivery);
         }
@@ -342,7 +342,7 @@ impl StoreModel {
         &mut self,
         destination: DestinationId,
         now: Timestamp,
-        lease: Lease,
+        proof: ClaimProof,
         limit: usize,
     ) -> Vec<DeliveryId> {
         let waiting =
@@ -354,7 +354,7 @@ impl StoreModel {
         due.sort();
         due.truncate(limit);
         for (_, id) in &due {
-            self.deliveries.get_mut(id).unwrap().apply(DeliveryTransition::Claim(lease));
+            self.deliveries.get_mut(id).unwrap().apply(DeliveryTransition::Claim(proof));
         }
         due.into_iter().map(|(_, id)| id).collect()
     }
@@ -368,14 +368,14 @@ impl StoreModel {
     /// The delivery, if `claim` is the current claim on it.
     pub(super) fn claimed_delivery(&mut self, claim: HeldClaim) -> Option<&mut ModelDelivery> {
         let delivery = self.deliveries.get_mut(&claim.delivery)?;
-        delivery.lease().is_some_and(|lease| lease.token == claim.token).then_some(delivery)
+        (delivery.claim() == Some(claim.proof)).then_some(delivery)
     }
 
     pub(super) fn settle(&mut self, claim: HeldClaim, settlement: &Settlement) -> SettleResult {
         if self.claimed_delivery(claim).is_none() {
             return self.apply_late_success(settlement);
         }
-        let Some(delivery) = self.claimed_delivery(claim) else { return SettleResult::LeaseLost };
+        let Some(delivery) = self.claimed_delivery(claim) else { return SettleResult::ClaimLost };
         let (at, attempt) = (settlement.at, &settlement.attempt);
         delivery.crash_outcome = None;
         let status = delivery.pending_status.take();
@@ -434,24 +434,18 @@ impl StoreModel {
         }
     }
 
-    pub(super) fn renew(&mut self, claim: HeldClaim, until: Timestamp) {
-        if let Some(delivery) = self.claimed_delivery(claim) {
-            delivery.apply(DeliveryTransition::Renew(Lease { token: claim.token, until }));
+    /// Ends a claim without a settlement.
+    pub(super) fn abandon(&mut self, claim: HeldClaim, now: Timestamp) {
+        if self.claimed_delivery(claim).is_some() {
+            self.end_claims(&[claim.delivery], now);
         }
     }
 
-    /// Ends every claim that `ended` selects and returns their destinations.
-    pub(super) fn release_where(
-        &mut self,
-        now: Timestamp,
-        ended: impl Fn(Lease) -> bool,
-    ) -> BTreeSet<DestinationId> {
-        let held =
-            self.deliveries.iter().filter(|(_, delivery)| delivery.lease().is_some_and(&ended));
-        let (ids, destinations): (Vec<DeliveryId>, BTreeSet<DestinationId>) =
-            held.map(|(id, delivery)| (*id, delivery.destination)).unzip();
+    /// Ends every claim without a settlement.
+    pub(super) fn release_all(&mut self, now: Timestamp) {
+        let claimed = self.deliveries.iter().filter(|(_, delivery)| delivery.claim().is_some());
+        let ids: Vec<DeliveryId> = claimed.map(|(id, _)| *id).collect();
         self.end_claims(&ids, now);
-        destinations
     }
 
     pub(super) fn replay(
@@ -606,7 +600,7 @@ impl StoreModel {
         claim: HeldClaim,
         outcome: &Settlement,
     ) -> SettleResult {
-        let Some(delivery) = self.claimed_delivery(claim) else { return SettleResult::LeaseLost };
+        let Some(delivery) = self.claimed_delivery(claim) else { return SettleResult::ClaimLost };
         delivery.crash_outcome = Some(outcome.clone());
         SettleResult::Recorded
     }
@@ -680,18 +674,18 @@ impl StoreModel {
         let sent_id = settlement.sent.as_ref().and_then(|sent| sent.id.clone());
         let (id, destination, at) = (settlement.delivery, settlement.destination, settlement.at);
         let is_there = self.destinations.contains(&destination);
-        let Some(delivery) = self.deliveries.get_mut(&id) else { return SettleResult::LeaseLost };
+        let Some(delivery) = self.deliveries.get_mut(&id) else { return SettleResult::ClaimLost };
         if sent_id.is_none() || settlement.next != NextStep::Succeeded || !is_there {
-            return SettleResult::LeaseLost;
+            return SettleResult::ClaimLost;
         }
         let event = delivery.event;
         let update = StatusUpdate { event, destination, at, sent_id, status: ProviderStatus::Sent };
         if delivery.state.status() == DeliveryStatus::InFlight {
             delivery.store_status(update);
-            return SettleResult::LeaseLost;
+            return SettleResult::ClaimLost;
         }
         self.apply_status_to(id, &update, true)
-            .map_or(SettleResult::LeaseLost, SettleResult::Overruled)
+            .map_or(SettleResult::ClaimLost, SettleResult::Overruled)
     }
 
     /// Applies a status to a delivery whose outcome is open and returns the new step.
@@ -763,7 +757,7 @@ impl StoreModel {
             let delivery = self.deliveries.get_mut(id).unwrap();
             match delivery.crash_outcome.take() {
                 Some(outcome) => {
-                    let claim = HeldClaim { delivery: *id, token: outcome.token };
+                    let claim = HeldClaim { delivery: *id, proof: outcome.proof };
                     self.settle(claim, &Settlement { at: now, ..outcome });
                 }
                 None => self.return_claim(*id, now),

@@ -52,7 +52,7 @@ pub async fn only_the_first_delivery_of_an_ordering_key_is_due(fixture: StoreFix
 pub async fn held_delivery_is_not_claimed_at_creation(fixture: StoreFixture) {
     let claimed = |event: NewEvent| {
         let delivery = event.deliveries[0].clone();
-        let deliveries = vec![NewDelivery { claim: Some(fixture.new_lease()), ..delivery }];
+        let deliveries = vec![NewDelivery { claim: Some(fixture.new_claim()), ..delivery }];
         NewEvent { deliveries, ..event }
     };
     let (first, second) =
@@ -103,9 +103,8 @@ pub async fn retry_of_the_first_keeps_the_others_held(mut fixture: StoreFixture)
         statuses_of(&fixture, &queue).await,
         [DeliveryStatus::Pending, DeliveryStatus::Held]
     );
-    fixture.claim_one(fixture.crm).await;
-    fixture.wait(Duration::from_secs(600));
-    fixture.release_expired(fixture.now).await.unwrap();
+    let lost = fixture.claim_one(fixture.crm).await;
+    fixture.abandon_claim(&lost).await;
     assert_eq!(
         statuses_of(&fixture, &queue).await,
         [DeliveryStatus::Pending, DeliveryStatus::Held]
@@ -181,8 +180,6 @@ pub async fn ordering_queue_survives_restart(mut fixture: StoreFixture) {
     fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
     fixture.claim_one(fixture.crm).await;
     fixture.reopen().await;
-    fixture.wait(Duration::from_secs(600));
-    fixture.release_expired(fixture.now).await.unwrap();
 
     // Deliveries created after the restart are behind those from before.
     queue.extend(admit_in_order(&fixture, "c-1", 2).await);

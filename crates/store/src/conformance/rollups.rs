@@ -166,7 +166,7 @@ pub async fn rejected_steps_are_not_counted_in_rollups(fixture: StoreFixture) {
     let bad = NewEvent { id: existing, ..fixture.new_event() };
     assert!(fixture.admit(vec![fixture.new_event(), bad]).await.is_err());
     let mut lost = fixture.settlement(&claimed, NextStep::Dead(DeadReason::Expired));
-    lost.token.0 += 1;
+    lost.proof.number += 1;
     fixture.settle(lost).await.unwrap();
 
     let after = (

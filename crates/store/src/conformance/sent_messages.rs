@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use surehook_core::{
-    delivery::LeaseToken,
-    store::{ClaimedDelivery, ConfigChange, NextStep, SentMessage, SettleResult, Settlement},
+use surehook_core::store::{
+    ClaimedDelivery, ConfigChange, NextStep, SentMessage, SettleResult, Settlement,
 };
 use surehook_messaging::store::{DailySendCount, SENT_DAYS_KEPT};
 use surehook_types::ids::DestinationId;
 
-use super::StoreFixture;
+use super::{StoreFixture, fixture::other_claim};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -77,9 +76,9 @@ pub async fn rejected_settlement_is_not_counted_as_sent(fixture: StoreFixture) {
     let day = today(&fixture);
     let (event, claimed) = fixture.accept_and_claim().await;
     let good = sent_settlement(&fixture, &claimed, Some("wamid.1"), day);
-    let lost = Settlement { token: LeaseToken(-1), ..good.clone() };
+    let lost = Settlement { proof: other_claim(&claimed), ..good.clone() };
 
-    assert_eq!(fixture.settle(lost).await.unwrap(), SettleResult::LeaseLost);
+    assert_eq!(fixture.settle(lost).await.unwrap(), SettleResult::ClaimLost);
 
     assert_eq!(fixture.count_sent_on(fixture.crm, day).await.unwrap(), 0);
     assert_eq!(fixture.only_delivery(event).await.sent_id, None);
@@ -97,7 +96,7 @@ pub async fn crash_outcome_counts_a_message_that_may_have_been_sent(mut fixture:
     fixture.record_crash_outcome(Settlement { sent: ambiguous_send, ..outcome }).await.unwrap();
     assert_eq!(fixture.count_sent_on(fixture.crm, day).await.unwrap(), 0);
 
-    fixture.crash().await;
+    fixture.reopen().await;
 
     assert_eq!(fixture.count_sent_on(fixture.crm, day).await.unwrap(), 1);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use surehook_core::{
-    delivery::{LeaseToken, state::DeliveryStatus},
+    delivery::{ClaimProof, LaneEpoch, state::DeliveryStatus},
     event::NewEvent,
     store::{AttemptRecord, AttemptRow, ConfigChange, NextStep, SettleResult, Settlement},
 };
@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 
 use super::{
     StoreFixture,
-    fixture::{LEASE, held_claim},
+    fixture::{held_claim, other_claim},
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -27,8 +27,7 @@ pub async fn success_ends_the_delivery(mut fixture: StoreFixture) {
     let stored = fixture.only_delivery(event).await;
     assert_eq!((stored.status, stored.attempts), (DeliveryStatus::Succeeded, 1));
     assert_eq!((stored.ended_at, stored.due_at, stored.reason), (Some(fixture.now), None, None));
-    fixture.wait(LEASE * 2);
-    assert!(fixture.release_expired(fixture.now).await.unwrap().is_empty());
+    fixture.abandon_claim(&claimed).await;
     assert!(fixture.claim(fixture.crm, 9).await.is_empty());
 }
 
@@ -57,16 +56,16 @@ pub async fn dead_delivery_stores_its_reason(fixture: StoreFixture) {
     assert!(fixture.claim(fixture.crm, 9).await.is_empty());
 }
 
-pub async fn stale_lease_token_settles_nothing(mut fixture: StoreFixture) {
+pub async fn lost_claim_settles_nothing(mut fixture: StoreFixture) {
     let (event, stale) = fixture.accept_and_claim().await;
-    fixture.wait(LEASE);
-    fixture.release_expired(fixture.now).await.unwrap();
+    fixture.wait(SECOND);
+    fixture.abandon_claim(&stale).await;
     let late = fixture.settlement(&stale, NextStep::Dead(DeadReason::Expired));
 
     // Before and after another claim.
-    assert_eq!(fixture.settle(late.clone()).await.unwrap(), SettleResult::LeaseLost);
+    assert_eq!(fixture.settle(late.clone()).await.unwrap(), SettleResult::ClaimLost);
     let current = fixture.claim_one(fixture.crm).await;
-    assert_eq!(fixture.settle(late).await.unwrap(), SettleResult::LeaseLost);
+    assert_eq!(fixture.settle(late).await.unwrap(), SettleResult::ClaimLost);
 
     let stored = fixture.only_delivery(event).await;
     assert_eq!(
@@ -84,7 +83,7 @@ pub async fn second_settlement_under_a_claim_is_rejected(fixture: StoreFixture) 
     let second = fixture.settlement(&claimed, NextStep::Succeeded);
 
     assert_eq!(fixture.settle(first).await.unwrap(), SettleResult::Recorded);
-    assert_eq!(fixture.settle(second).await.unwrap(), SettleResult::LeaseLost);
+    assert_eq!(fixture.settle(second).await.unwrap(), SettleResult::ClaimLost);
 
     let stored = fixture.only_delivery(event).await;
     assert_eq!((stored.status, stored.attempts), (DeliveryStatus::Scheduled, 1));
@@ -153,7 +152,7 @@ pub async fn settlements_of_one_call_are_decided_one_by_one(mut fixture: StoreFi
     let batch = vec![unknown, first.clone(), second, twice, first];
     let results = fixture.store().settle(batch).await.unwrap();
 
-    let (lost, recorded) = (SettleResult::LeaseLost, SettleResult::Recorded);
+    let (lost, recorded) = (SettleResult::ClaimLost, SettleResult::Recorded);
     assert_eq!(results, [lost, recorded, recorded, lost, recorded]);
     let status = [DeliveryStatus::Succeeded, DeliveryStatus::Scheduled];
     for (claimed, status) in claimed.iter().zip(status) {
@@ -164,28 +163,25 @@ pub async fn settlements_of_one_call_are_decided_one_by_one(mut fixture: StoreFi
     assert!(fixture.store().settle(Vec::new()).await.unwrap().is_empty());
 }
 
-pub async fn expired_lease_that_was_not_released_still_settles(mut fixture: StoreFixture) {
-    let (event, claimed) = fixture.accept_and_claim().await;
-    fixture.wait(LEASE * 3);
-
-    // The attempt was made and there is no other claim: rejecting it would cause a second attempt.
-    fixture.finish(&claimed, NextStep::Succeeded).await;
-
-    assert_eq!(fixture.delivery_statuses(event).await, [DeliveryStatus::Succeeded]);
-}
-
-pub async fn settling_an_unknown_or_cancelled_delivery_is_a_lost_lease(fixture: StoreFixture) {
+pub async fn settling_an_unknown_or_cancelled_delivery_is_a_lost_claim(fixture: StoreFixture) {
     let (first, claimed) = fixture.accept_and_claim().await;
     let good = fixture.settlement(&claimed, NextStep::Succeeded);
     let unknown = Settlement { delivery: fixture.new_id(), ..good.clone() };
-    let other_token = Settlement { token: LeaseToken(-1), ..good.clone() };
+    let other = Settlement { proof: other_claim(&claimed), ..good.clone() };
+    let older = ClaimProof { epoch: LaneEpoch(claimed.proof.epoch.0 - 1), ..claimed.proof };
+    let older = Settlement { proof: older, ..good.clone() };
 
-    assert_eq!(fixture.settle(unknown).await.unwrap(), SettleResult::LeaseLost);
-    assert_eq!(fixture.settle(other_token).await.unwrap(), SettleResult::LeaseLost);
+    assert_eq!(fixture.settle(unknown).await.unwrap(), SettleResult::ClaimLost);
+    assert_eq!(fixture.settle(other).await.unwrap(), SettleResult::ClaimLost);
+    assert_eq!(
+        fixture.settle(older).await.unwrap(),
+        SettleResult::ClaimLost,
+        "of an earlier owner"
+    );
     assert_eq!(fixture.delivery_statuses(first).await, [DeliveryStatus::InFlight]);
 
     fixture.apply(ConfigChange::DeleteDestination(fixture.crm)).await;
-    assert_eq!(fixture.settle(good).await.unwrap(), SettleResult::LeaseLost);
+    assert_eq!(fixture.settle(good).await.unwrap(), SettleResult::ClaimLost);
     assert_eq!(fixture.delivery_statuses(first).await, [DeliveryStatus::Cancelled]);
 }
 

@@ -20,7 +20,7 @@ use surehook_types::ids::{DeliveryId, EventId};
 use super::{
     StoreFixture,
     decisions::kinds,
-    fixture::{LEASE, held_claim},
+    fixture::{held_claim, other_claim},
     replay_jobs::{STEP_LIMIT, advance, all, create_and_select, report, retry},
 };
 
@@ -130,7 +130,7 @@ pub async fn status_received_during_a_lost_first_attempt_is_applied(mut fixture:
     ] {
         let (event, _) = status_during_attempt(&fixture, status).await;
 
-        fixture.crash().await;
+        fixture.reopen().await;
 
         let row = fixture.only_delivery(event).await;
         assert_eq!((row.status, row.attempts), (expected, 0));
@@ -252,7 +252,7 @@ pub async fn crash_outcome_is_overruled_by_a_status(mut fixture: StoreFixture) {
         .unwrap();
     assert_eq!(send_status(&fixture, event, ProviderStatus::Sent).await, None);
 
-    fixture.crash().await;
+    fixture.reopen().await;
 
     let row = fixture.only_delivery(event).await;
     assert_eq!((row.status, row.attempts), (DeliveryStatus::Succeeded, 1));
@@ -271,7 +271,7 @@ pub async fn status_received_in_flight_is_applied_on_release(mut fixture: StoreF
 
         if crashes {
             fixture.wait(MINUTE);
-            fixture.crash().await;
+            fixture.reopen().await;
         } else {
             fixture.release(vec![held_claim(&claimed)], fixture.now + MINUTE).await.unwrap();
         }
@@ -285,9 +285,9 @@ pub async fn status_received_in_flight_is_applied_on_release(mut fixture: StoreF
 pub async fn lost_claim_does_not_consume_a_status(fixture: StoreFixture) {
     let (event, claimed) = status_during_attempt(&fixture, ProviderStatus::Sent).await;
     let good = fixture.ambiguous_settlement(&claimed, DEAD_AMBIGUOUS);
-    let lost = Settlement { token: surehook_core::delivery::LeaseToken(-1), ..good.clone() };
+    let lost = Settlement { proof: other_claim(&claimed), ..good.clone() };
 
-    assert_eq!(fixture.settle(lost).await.unwrap(), SettleResult::LeaseLost);
+    assert_eq!(fixture.settle(lost).await.unwrap(), SettleResult::ClaimLost);
 
     assert_eq!(fixture.delivery_statuses(event).await, [DeliveryStatus::InFlight]);
     assert_eq!(fixture.settle(good).await.unwrap(), SettleResult::Overruled(NextStep::Succeeded));
@@ -491,8 +491,8 @@ pub async fn late_success_after_a_lost_claim_is_recorded(mut fixture: StoreFixtu
                 .await
                 .unwrap();
         }
-        fixture.wait(LEASE);
-        fixture.release_expired(fixture.now).await.unwrap();
+        fixture.wait(MINUTE);
+        fixture.abandon_claim(&claimed).await;
 
         let late = late_success(&fixture, &claimed);
         let settled = fixture.settle(late.clone()).await.unwrap();
@@ -504,17 +504,17 @@ pub async fn late_success_after_a_lost_claim_is_recorded(mut fixture: StoreFixtu
             (DeliveryStatus::Succeeded, Some("wamid.1"))
         );
         assert!(kinds(&fixture, event).await.contains(&EventDecisionKind::Confirmed));
-        assert_eq!(fixture.settle(late).await.unwrap(), SettleResult::LeaseLost, "applied once");
+        assert_eq!(fixture.settle(late).await.unwrap(), SettleResult::ClaimLost, "applied once");
     }
 }
 
 pub async fn late_success_overrules_the_running_retry(mut fixture: StoreFixture) {
     let (event, lost) = fixture.accept_and_claim().await;
-    fixture.wait(LEASE);
-    fixture.release_expired(fixture.now).await.unwrap();
+    fixture.wait(MINUTE);
+    fixture.abandon_claim(&lost).await;
     let claimed = fixture.claim_one(fixture.crm).await;
     let late = late_success(&fixture, &lost);
-    assert_eq!(fixture.settle(late).await.unwrap(), SettleResult::LeaseLost);
+    assert_eq!(fixture.settle(late).await.unwrap(), SettleResult::ClaimLost);
     let refused = fixture.settlement(&claimed, DEAD_UNRECOVERABLE);
     assert_eq!(
         fixture.settle(refused).await.unwrap(),

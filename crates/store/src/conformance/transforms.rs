@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use surehook_core::{
     decision::{EventDecisionKind, NotRoutedReason},
-    delivery::{LeaseToken, state::DeliveryStatus},
+    delivery::state::DeliveryStatus,
     event::{NewDeliveryBody, NewEvent, PendingRoute},
     store::{ConfigChange, HeldClaim, NextStep, SettleResult},
 };
@@ -13,7 +13,10 @@ use surehook_retry::DeadReason;
 use surehook_types::ids::RouteId;
 use surehook_webhooks::attribute::EventKind;
 
-use super::{StoreFixture, fixture::held_claim};
+use super::{
+    StoreFixture,
+    fixture::{held_claim, other_claim},
+};
 
 const TRANSFORMED: &[u8] = br#"{"made":9007199254740993}"#;
 
@@ -108,8 +111,7 @@ pub async fn failed_filter_is_repeated_at_send_time_and_may_cancel_the_delivery(
     let replayed = fixture.claim_one(fixture.crm).await;
     assert_eq!(replayed.pending_route, pending);
 
-    let stale =
-        HeldClaim { token: LeaseToken(replayed.lease.token.0 ^ 1), ..held_claim(&replayed) };
+    let stale = HeldClaim { proof: other_claim(&replayed), ..held_claim(&replayed) };
     let reason = NotRoutedReason::FilterFalse;
     assert!(!fixture.cancel_claimed(stale, reason.clone(), fixture.now).await.unwrap());
     let cancelled = |fixture: &StoreFixture| {
@@ -128,7 +130,7 @@ pub async fn failed_filter_is_repeated_at_send_time_and_may_cancel_the_delivery(
     assert_eq!((last.kind, last.delivery), (EventDecisionKind::Cancelled, Some(replayed.id)));
     assert_eq!(last.detail["why"], "filter_false");
     let late = fixture.settlement(&replayed, NextStep::Succeeded);
-    assert_eq!(fixture.settle(late).await.unwrap(), SettleResult::LeaseLost);
+    assert_eq!(fixture.settle(late).await.unwrap(), SettleResult::ClaimLost);
 }
 
 pub async fn transformed_body_of_a_duplicate_is_not_stored(fixture: StoreFixture) {

@@ -184,7 +184,7 @@ fn count_contents(connection: &Connection) -> Result<DatabaseContents, BackupErr
         events: count("SELECT count(*) FROM events")?,
         deliveries: count("SELECT count(*) FROM deliveries")?,
         waiting: count("SELECT count(*) FROM deliveries WHERE ended_at IS NULL")?,
-        in_flight: count("SELECT count(*) FROM deliveries WHERE lease_until IS NOT NULL")?,
+        in_flight: count("SELECT count(*) FROM deliveries WHERE lane_epoch IS NOT NULL")?,
         schema: read_schema_version(connection)?,
     })
 }

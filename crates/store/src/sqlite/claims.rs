@@ -1,14 +1,15 @@
-//! Claims, leases and settlements of deliveries.
+//! Claims and settlements of deliveries.
 
 use rusqlite::{Connection, Result, Row, params};
 use serde_json::json;
 use surehook_core::{
     dead_letters::DeadLetterCause,
     decision::{EventDecision, EventDecisionKind, NotRoutedReason},
-    delivery::{Lease, state::DeliveryStatus},
+    delivery::{ClaimProof, LaneEpoch, state::DeliveryStatus},
     rollup::RollupMetric,
     store::{
-        AttemptRecord, ClaimBatch, ClaimedDelivery, HeldClaim, NextStep, SettleResult, Settlement,
+        AbandonedClaim, AttemptRecord, ClaimBatch, ClaimedDelivery, HeldClaim, NextStep,
+        SettleResult, Settlement,
     },
 };
 use surehook_retry::{AttemptFailure, DeadReason, FailureClass, ScheduleReason};
@@ -51,7 +52,7 @@ struct DueDeliveryRow {
 // return the previous state.
 const CLAIM: &str = "
     UPDATE deliveries
-       SET state = 'in_flight', due_at = NULL, lease_token = ?2, lease_until = ?3
+       SET state = 'in_flight', due_at = NULL, claim_number = ?2, lane_epoch = ?3
      WHERE id = ?1";
 
 /// Waiting deliveries to look through for one that may be attempted now.
@@ -75,9 +76,12 @@ pub(super) fn claim(
     find: &str,
     destination: DestinationId,
     now: Timestamp,
-    lease: Lease,
+    proof: ClaimProof,
     limit: usize,
 ) -> Result<ClaimBatch> {
+    if proof.epoch != tx.epoch {
+        return Ok(ClaimBatch::default());
+    }
     let Some(seq) = tx.row_numbers.destinations.get(&destination).copied() else {
         return Ok(ClaimBatch::default());
     };
@@ -89,13 +93,9 @@ pub(super) fn claim(
         if bytes >= CLAIM_BYTES_MAX {
             break;
         }
-        tx.sql.get(CLAIM)?.execute(params![
-            blob(row.id),
-            lease.token.0,
-            lease.until.as_millis()
-        ])?;
+        tx.sql.get(CLAIM)?.execute(params![blob(row.id), proof.number, proof.epoch.0])?;
         tx.counts.count_move(Some(row.status), Some(DeliveryStatus::InFlight));
-        match load_claimed(tx, &row, destination, lease)? {
+        match load_claimed(tx, &row, destination, proof)? {
             Some(claimed) => {
                 bytes += claimed.payload.body.len();
                 claims.claimed.push(claimed);
@@ -133,7 +133,7 @@ fn load_claimed(
     connection: &Connection,
     due: &DueDeliveryRow,
     destination: DestinationId,
-    lease: Lease,
+    proof: ClaimProof,
 ) -> Result<Option<ClaimedDelivery>> {
     let content = connection.find_one(LOAD_CONTENT, params![blob(due.event)], |row| {
         Ok(ClaimedDelivery {
@@ -142,7 +142,7 @@ fn load_claimed(
             destination,
             source: name(row, 0)?,
             key: row.get::<_, Option<String>>(1)?.and_then(|key| DedupKey::new(&key)),
-            lease,
+            proof,
             attempts: due.attempts,
             throttled: due.throttled,
             created_at: due.created_at,
@@ -164,7 +164,7 @@ fn load_claimed(
 const BURY_DAMAGED: &str = "
     UPDATE deliveries
        SET state = 'dead', reason = 'unrecoverable', ended_at = ?2,
-           lease_token = NULL, lease_until = NULL
+           claim_number = NULL, lane_epoch = NULL
      WHERE id = ?1";
 
 fn bury_damaged(
@@ -201,8 +201,8 @@ pub(super) fn next_due(
 const SETTLE: &str = "
     UPDATE deliveries
        SET state = ?3, due_at = ?4, ended_at = ?5, reason = ?6, attempts = attempts + 1,
-           throttled = throttled + ?7, lease_token = NULL, lease_until = NULL
-     WHERE id = ?1 AND lease_token = ?2";
+           throttled = throttled + ?7, claim_number = NULL, lane_epoch = NULL
+     WHERE id = ?1 AND claim_number = ?2 AND lane_epoch = ?8";
 
 /// Implements `DeliveryStore::settle`.
 pub(super) fn settle(
@@ -210,7 +210,7 @@ pub(super) fn settle(
     settlement: &Settlement,
 ) -> Result<SettleResult> {
     match settle_with_status(tx, settlement)? {
-        SettleResult::LeaseLost => match find_recorded(tx, settlement)? {
+        SettleResult::ClaimLost => match find_recorded(tx, settlement)? {
             Some(result) => Ok(result),
             None => Ok(statuses::apply_late_answer(tx, settlement)?),
         },
@@ -265,7 +265,7 @@ fn settle_with_status(
             DeadLetterCause::from_status_update,
         )
     })?;
-    if settled == SettleResult::LeaseLost {
+    if settled == SettleResult::ClaimLost {
         return Ok(settled);
     }
     statuses::remove_stored(tx, settlement.delivery)?;
@@ -285,7 +285,7 @@ fn record_settlement(
     // Deleting a destination ended all its claims.
     let Some(destination) = tx.row_numbers.destinations.get(&settlement.destination).copied()
     else {
-        return Ok(SettleResult::LeaseLost);
+        return Ok(SettleResult::ClaimLost);
     };
     let status = match settlement.next {
         NextStep::Succeeded => DeliveryStatus::Succeeded,
@@ -297,15 +297,16 @@ fn record_settlement(
     let throttled = settlement.attempt.class == Some(FailureClass::Throttled);
     let changed = tx.sql.get(SETTLE)?.execute(params![
         blob(settlement.delivery),
-        settlement.token.0,
+        settlement.proof.number,
         status.as_str(),
         due_at.map(Timestamp::as_millis),
         ended_at,
         reason.map(DeadReason::as_str),
         throttled,
+        settlement.proof.epoch.0,
     ])?;
     if changed == 0 {
-        return Ok(SettleResult::LeaseLost);
+        return Ok(SettleResult::ClaimLost);
     }
     insert_attempt(tx, settlement)?;
     crash_outcomes::remove(tx, settlement.delivery)?;
@@ -368,22 +369,24 @@ fn insert_attempt(tx: &mut WriteTransaction<'_, '_>, settlement: &Settlement) ->
     Ok(())
 }
 
-// `DeliveryTransition::Renew`
-const RENEW: &str = "UPDATE deliveries SET lease_until = ?3 WHERE id = ?1 AND lease_token = ?2";
-
-pub(super) fn renew(connection: &Connection, held: &[HeldClaim], until: Timestamp) -> Result<()> {
-    let mut statement = connection.prepare_cached(RENEW)?;
-    for claim in held {
-        statement.execute(params![blob(claim.delivery), claim.token.0, until.as_millis()])?;
-    }
-    Ok(())
-}
-
 // `DeliveryTransition::Release`
 const RELEASE: &str = "
     UPDATE deliveries
-       SET state = 'pending', due_at = ?3, lease_token = NULL, lease_until = NULL
-     WHERE id = ?1 AND lease_token = ?2";
+       SET state = 'pending', due_at = ?4, claim_number = NULL, lane_epoch = NULL
+     WHERE id = ?1 AND claim_number = ?2 AND lane_epoch = ?3";
+
+/// Makes a claimed delivery due; returns whether the claim was current.
+fn release_one(
+    tx: &mut WriteTransaction<'_, '_>,
+    delivery: DeliveryId,
+    proof: ClaimProof,
+    due_at: Timestamp,
+) -> Result<bool> {
+    let values = params![blob(delivery), proof.number, proof.epoch.0, due_at.as_millis()];
+    let released = tx.run(RELEASE, values)?;
+    tx.counts.count_moves(DeliveryStatus::InFlight, DeliveryStatus::Pending, released);
+    Ok(released > 0)
+}
 
 /// Implements `DeliveryStore::release`.
 pub(super) fn release(
@@ -391,13 +394,45 @@ pub(super) fn release(
     held: &[HeldClaim],
     due_at: Timestamp,
 ) -> Result<()> {
-    let mut statement = tx.connection.prepare_cached(RELEASE)?;
     for claim in held {
-        let changed =
-            statement.execute(params![blob(claim.delivery), claim.token.0, due_at.as_millis()])?;
-        tx.counts.count_moves(DeliveryStatus::InFlight, DeliveryStatus::Pending, changed);
-        if changed > 0 {
+        if release_one(tx, claim.delivery, claim.proof, due_at)? {
             crash_outcomes::remove(tx, claim.delivery)?;
+        }
+    }
+    statuses::apply_stored(tx)?;
+    Ok(())
+}
+
+const CLAIMED_BY_ID: &str = "
+    SELECT id, event_id FROM deliveries WHERE id = ?1 AND claim_number = ?2 AND lane_epoch = ?3";
+// Reads what is in flight in the epoch; needed only if the outcome of a claim is unknown.
+const CLAIMED_BY_PROOF: &str = "
+    SELECT id, event_id FROM deliveries INDEXED BY deliveries_leased
+     WHERE lane_epoch = ?3 AND claim_number = ?2
+       AND destination = (SELECT seq FROM destinations WHERE id = ?1)";
+
+/// Implements `DeliveryStore::abandon`.
+pub(super) fn abandon(
+    tx: &mut WriteTransaction<'_, '_>,
+    claims: &[AbandonedClaim],
+    now: Timestamp,
+) -> Result<()> {
+    for claim in claims {
+        let AbandonedClaim { destination, proof, delivery, due_at } = *claim;
+        let (sql, place) = match delivery {
+            Some(delivery) => (CLAIMED_BY_ID, blob(delivery)),
+            None => (CLAIMED_BY_PROOF, blob(destination)),
+        };
+        let values = params![place, proof.number, proof.epoch.0];
+        let found: Vec<(DeliveryId, EventId)> =
+            tx.read_all(sql, values, |row| Ok((id(row, 0)?, id(row, 1)?)))?;
+        for (delivery, event) in found {
+            if crash_outcomes::settle_abandoned(tx, delivery, now)? {
+                continue;
+            }
+            let kind = EventDecisionKind::LeaseExpired;
+            decisions::insert_for_delivery(tx, event, delivery, kind, now)?;
+            release_one(tx, delivery, proof, due_at)?;
         }
     }
     statuses::apply_stored(tx)?;
@@ -407,9 +442,9 @@ pub(super) fn release(
 // `DeliveryTransition::Cancel`
 const CANCEL_CLAIMED: &str = "
     UPDATE deliveries
-       SET state = 'cancelled', ended_at = ?3, due_at = NULL, lease_token = NULL,
-           lease_until = NULL
-     WHERE id = ?1 AND lease_token = ?2
+       SET state = 'cancelled', ended_at = ?4, due_at = NULL, claim_number = NULL,
+           lane_epoch = NULL
+     WHERE id = ?1 AND claim_number = ?2 AND lane_epoch = ?3
     RETURNING event_id";
 
 /// Implements `DeliveryStore::cancel_claimed`.
@@ -419,7 +454,8 @@ pub(super) fn cancel_claimed(
     reason: &NotRoutedReason,
     at: Timestamp,
 ) -> Result<bool> {
-    let values = params![blob(claim.delivery), claim.token.0, at.as_millis()];
+    let ClaimProof { epoch, number } = claim.proof;
+    let values = params![blob(claim.delivery), number, epoch.0, at.as_millis()];
     let Some(event) = tx.find_one(CANCEL_CLAIMED, values, |row| Ok(id(row, 0)?))? else {
         return Ok(false);
     };
@@ -440,47 +476,22 @@ pub(super) fn cancel_claimed(
 }
 
 // `DeliveryTransition::Release`
-const RELEASE_EXPIRED: &str = "
+const RELEASE_EARLIER_EPOCHS: &str = "
     UPDATE deliveries
-       SET state = 'pending', due_at = ?2, lease_token = NULL, lease_until = NULL
-     WHERE lease_until <= ?1
-    RETURNING destination";
+       SET state = 'pending', due_at = ?2, claim_number = NULL, lane_epoch = NULL
+     WHERE lane_epoch < ?1";
 
-/// Implements `DeliveryStore::release_expired`.
-pub(super) fn release_expired(
+/// Ends all claims of earlier epochs: settles those with a crash outcome and releases the others.
+/// Returns how many.
+pub(super) fn end_earlier_epochs(
     tx: &mut WriteTransaction<'_, '_>,
+    epoch: LaneEpoch,
     now: Timestamp,
-) -> Result<Vec<DestinationId>> {
-    let destinations = end_claims(tx, EventDecisionKind::LeaseExpired, now, now)?;
-    let touched = tx.row_numbers.destinations.iter().filter(|(_, seq)| destinations.contains(seq));
-    Ok(touched.map(|(id, _)| *id).collect())
-}
-
-/// Ends all claims of the previous process; returns how many.
-pub(super) fn release_all(tx: &mut WriteTransaction<'_, '_>, now: Timestamp) -> Result<usize> {
-    // Every lease ends before this.
-    let end_of_time = Timestamp::from_millis(i64::MAX);
-    let destinations = end_claims(tx, EventDecisionKind::Recovered, end_of_time, now)?;
-    Ok(destinations.len())
-}
-
-/// Ends the claims whose lease expires by `until`: settles those with a crash outcome and releases
-/// the others, with `kind` as the recorded reason. Returns the row number of each delivery's
-/// destination.
-fn end_claims(
-    tx: &mut WriteTransaction<'_, '_>,
-    kind: EventDecisionKind,
-    until: Timestamp,
-    now: Timestamp,
-) -> Result<Vec<i64>> {
-    let settled = crash_outcomes::settle_expired(tx, until, now)?;
-    decisions::insert_for_expired_leases(tx, kind, until, now)?;
-    let values = params![until.as_millis(), now.as_millis()];
-    let mut destinations: Vec<i64> = tx.read_all(RELEASE_EXPIRED, values, |row| row.get(0))?;
-    let released = destinations.len();
+) -> Result<usize> {
+    let settled = crash_outcomes::settle_earlier_epochs(tx, epoch, now)?;
+    decisions::insert_for_earlier_epochs(tx, EventDecisionKind::Recovered, epoch, now)?;
+    let released = tx.run(RELEASE_EARLIER_EPOCHS, params![epoch.0, now.as_millis()])?;
     tx.counts.count_moves(DeliveryStatus::InFlight, DeliveryStatus::Pending, released);
     statuses::apply_stored(tx)?;
-    let row_numbers = &tx.row_numbers.destinations;
-    destinations.extend(settled.iter().filter_map(|outcome| row_numbers.get(&outcome.destination)));
-    Ok(destinations)
+    Ok(released + settled)
 }

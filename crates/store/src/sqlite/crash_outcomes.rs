@@ -1,7 +1,7 @@
 //! Crash outcomes: how to settle an attempt if the process crashes during it. Stored before the
 //! attempt, applied when its claim ends without a settlement.
 //!
-//! A crash outcome is valid only while the delivery has the lease under which it was stored. A
+//! A crash outcome is valid only while the delivery has the claim under which it was stored. A
 //! stale row is harmless; it is removed to keep the table small.
 
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use rusqlite::{Result, Row, params};
 use surehook_core::{
     decision::EventDecisionKind,
-    delivery::LeaseToken,
+    delivery::{ClaimProof, LaneEpoch},
     store::{AttemptRecord, NextStep, SentMessage, SettleResult, Settlement},
 };
 use surehook_guard::timing::AttemptTiming;
@@ -27,11 +27,11 @@ use super::{
 };
 
 const RECORD: &str = "
-    INSERT OR REPLACE INTO wills (delivery_id, lease_token, attempt_id, number, started_at, took_ms,
+    INSERT OR REPLACE INTO wills (delivery_id, claim_number, attempt_id, number, started_at, took_ms,
                                   failure, class, detail, next, due_at, reason, sent_id, sent_day,
                                   why_then)
-    SELECT id, lease_token, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15
-      FROM deliveries WHERE id = ?1 AND lease_token = ?2";
+    SELECT id, claim_number, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15
+      FROM deliveries WHERE id = ?1 AND claim_number = ?2 AND lane_epoch = ?16";
 
 /// Implements `DeliveryStore::record_crash_outcome`.
 pub(super) fn record(
@@ -39,12 +39,12 @@ pub(super) fn record(
     outcome: &Settlement,
 ) -> Result<SettleResult> {
     if !tx.row_numbers.destinations.contains_key(&outcome.destination) {
-        return Ok(SettleResult::LeaseLost);
+        return Ok(SettleResult::ClaimLost);
     }
     let Settlement { attempt, sent, .. } = outcome;
-    let expired = tx.sql.get(RECORD)?.execute(params![
+    let recorded = tx.sql.get(RECORD)?.execute(params![
         blob(outcome.delivery),
-        outcome.token.0,
+        outcome.proof.number,
         blob(attempt.id),
         attempt.number,
         attempt.started_at.as_millis(),
@@ -58,9 +58,10 @@ pub(super) fn record(
         sent.as_ref().and_then(|sent| sent.id.as_deref()),
         sent.as_ref().map(|sent| sent.day),
         outcome.schedule_reason.map(ScheduleReason::as_str),
+        outcome.proof.epoch.0,
     ])?;
-    if expired == 0 {
-        return Ok(SettleResult::LeaseLost);
+    if recorded == 0 {
+        return Ok(SettleResult::ClaimLost);
     }
     tx.hints.crash_outcomes = true;
     Ok(SettleResult::Recorded)
@@ -75,38 +76,64 @@ pub(super) fn remove(tx: &WriteTransaction<'_, '_>, delivery: DeliveryId) -> Res
 }
 
 // Few deliveries are in flight, and no more have a crash outcome.
-const EXPIRED: &str = "
-    SELECT w.delivery_id, t.id, d.created_at, w.lease_token, w.attempt_id, w.number, w.started_at,
-           w.took_ms, w.failure, w.class, w.detail, w.next, w.due_at, w.reason, w.sent_id,
-           w.sent_day, d.order_key IS NOT NULL, d.event_id, w.why_then
-      FROM wills w CROSS JOIN deliveries d ON d.id = w.delivery_id AND d.lease_token = w.lease_token
-      JOIN destinations t ON t.seq = d.destination
-     WHERE d.lease_until <= ?1";
+macro_rules! outcomes_where {
+    ($condition:literal) => {
+        concat!(
+            "SELECT w.delivery_id, t.id, d.created_at, w.claim_number, w.attempt_id, w.number,
+                    w.started_at, w.took_ms, w.failure, w.class, w.detail, w.next, w.due_at, w.reason,
+                    w.sent_id, w.sent_day, d.order_key IS NOT NULL, d.event_id, w.why_then, d.lane_epoch
+               FROM wills w
+               CROSS JOIN deliveries d ON d.id = w.delivery_id AND d.claim_number = w.claim_number
+               JOIN destinations t ON t.seq = d.destination
+              WHERE ",
+            $condition
+        )
+    };
+}
 
-/// Settles the deliveries whose lease has expired by `until` with their crash outcome; returns
-/// them.
-pub(super) fn settle_expired(
+const OF_EARLIER_EPOCHS: &str = outcomes_where!("d.lane_epoch < ?1");
+const OF_DELIVERY: &str = outcomes_where!("w.delivery_id = ?1");
+
+/// Settles the deliveries that were claimed before `epoch` with their crash outcome; returns how many.
+pub(super) fn settle_earlier_epochs(
     tx: &mut WriteTransaction<'_, '_>,
-    until: Timestamp,
+    epoch: LaneEpoch,
     now: Timestamp,
-) -> Result<Vec<Settlement>> {
+) -> Result<usize> {
     if !tx.hints.crash_outcomes {
-        return Ok(Vec::new());
+        return Ok(0);
     }
-    let expired: Vec<_> =
-        tx.read_all(EXPIRED, params![until.as_millis()], |row| read_outcome(row, now))?;
-    let mut settled = Vec::with_capacity(expired.len());
-    for (event, outcome) in expired {
-        // The destination was deleted: the delivery is cancelled instead.
-        if claims::settle(tx, &outcome)? == SettleResult::LeaseLost {
-            remove(tx, outcome.delivery)?;
-            continue;
-        }
-        let kind = EventDecisionKind::OutcomeUnknown;
-        decisions::insert_for_delivery(tx, event, outcome.delivery, kind, now)?;
-        settled.push(outcome);
+    let outcomes: Vec<_> =
+        tx.read_all(OF_EARLIER_EPOCHS, params![epoch.0], |row| read_outcome(row, now))?;
+    let mut settled = 0;
+    for (event, outcome) in outcomes {
+        settled += usize::from(settle(tx, event, &outcome)?);
     }
     Ok(settled)
+}
+
+/// Settles a claimed delivery with its crash outcome; returns whether it has one.
+pub(super) fn settle_abandoned(
+    tx: &mut WriteTransaction<'_, '_>,
+    delivery: DeliveryId,
+    now: Timestamp,
+) -> Result<bool> {
+    if !tx.hints.crash_outcomes {
+        return Ok(false);
+    }
+    let found = tx.find_one(OF_DELIVERY, params![blob(delivery)], |row| read_outcome(row, now))?;
+    found.map_or(Ok(false), |(event, outcome)| settle(tx, event, &outcome))
+}
+
+fn settle(tx: &mut WriteTransaction<'_, '_>, event: EventId, outcome: &Settlement) -> Result<bool> {
+    // The destination was deleted: the delivery is cancelled instead.
+    if claims::settle(tx, outcome)? == SettleResult::ClaimLost {
+        remove(tx, outcome.delivery)?;
+        return Ok(false);
+    }
+    let kind = EventDecisionKind::OutcomeUnknown;
+    decisions::insert_for_delivery(tx, event, outcome.delivery, kind, outcome.at)?;
+    Ok(true)
 }
 
 fn read_outcome(row: &Row<'_>, now: Timestamp) -> Result<(EventId, Settlement)> {
@@ -129,7 +156,7 @@ fn read_outcome(row: &Row<'_>, now: Timestamp) -> Result<(EventId, Settlement)> 
         delivery: id(row, 0)?,
         destination: id(row, 1)?,
         created_at: time(row, 2)?,
-        token: LeaseToken(row.get(3)?),
+        proof: ClaimProof { epoch: LaneEpoch(row.get(19)?), number: row.get(3)? },
         at: now,
         attempt,
         next,

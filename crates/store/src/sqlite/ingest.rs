@@ -312,7 +312,7 @@ fn insert_event_row(
 
 const INSERT_DELIVERY: &str = "
     INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, due_at,
-                            lease_token, lease_until, order_key, order_seq, not_before)
+                            claim_number, lane_epoch, order_key, order_seq, not_before)
     VALUES (?1, ?2, ?3, ?4, 'ingest', ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
 /// Inserts a delivery; returns whether the lane's slot is free again, because the delivery is held
@@ -348,8 +348,8 @@ fn insert_delivery(
         status.as_str(),
         event.received_at.as_millis(),
         (status == DeliveryStatus::Pending).then_some(first_attempt_at),
-        claim.map(|lease| lease.token.0),
-        claim.map(|lease| lease.until.as_millis()),
+        claim.map(|proof| proof.number),
+        claim.map(|proof| proof.epoch.0),
         order_key,
         position.map(|position| position.seq),
         (!delivery.delay.is_zero()).then_some(first_attempt_at),

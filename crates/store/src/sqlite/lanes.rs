@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rusqlite::{Connection, Result, Row, params};
 use surehook_core::{
-    delivery::state::DeliveryStatus,
+    delivery::{LaneEpoch, state::DeliveryStatus},
     lane::{BacklogDrain, LanePause, SavedLaneState},
 };
 use surehook_retry::circuit::CircuitState;
@@ -17,6 +17,14 @@ use super::{
 };
 use crate::steps::displayed_status::is_holding;
 
+const BEGIN_EPOCH: &str =
+    "UPDATE counters SET value = value + 1 WHERE name = 'lane_epoch' RETURNING value";
+
+/// Raises the epoch of all lanes: the lock on the folder proves that this process owns them.
+pub(super) fn begin_epoch(connection: &Connection) -> Result<LaneEpoch> {
+    connection.query_row(BEGIN_EPOCH, [], |row| row.get(0).map(LaneEpoch))
+}
+
 const SAVE: &str = "
     INSERT OR REPLACE INTO lane_states
            (destination, paused_at, pause_reason, pause_automatic, circuit, circuit_times,
@@ -27,8 +35,12 @@ const SAVE: &str = "
 pub(super) fn save(
     tx: &mut WriteTransaction<'_, '_>,
     destination: DestinationId,
+    epoch: LaneEpoch,
     state: &SavedLaneState,
 ) -> Result<()> {
+    if epoch != tx.epoch {
+        return Ok(());
+    }
     // The destination was just deleted.
     let Some(seq) = tx.row_numbers.destinations.get(&destination) else { return Ok(()) };
     if *state == SavedLaneState::default() {

@@ -59,7 +59,7 @@ use surehook_core::{
     clock::{SavedClock, StoredClock},
     dead_letters::{DeadLetterGroup, DeadLetterGroupCursor, DeadLetterGroupFilter},
     decision::{EventDecision, NotRoutedReason},
-    delivery::{Lease, state::DeliveryStatus},
+    delivery::{ClaimProof, LaneEpoch, state::DeliveryStatus},
     event::{DedupKeyClaim, DuplicateId, NewEvent, Payload},
     idempotency::{
         ClaimContext, ClaimDetail, ClaimFilter, ClaimRow, ClaimStep, ClaimStepResult, ClaimTotals,
@@ -71,16 +71,17 @@ use surehook_core::{
     requests::{ReceivedRequest, RequestCursor, RequestFilter},
     rollup::{RollupCounts, RollupQuery},
     store::{
-        AdminStore, AdmitResult, CancelResult, ClaimBatch, ConfigChange, ConfigChangeResult,
-        ConfigVersion, Configuration, DeliveryDetail, DeliveryFilter, DeliveryRow, DeliveryStore,
-        DuplicateDetail, EventDetail, EventFilter, EventRow, HeldClaim, HistoryFilter, IngestStore,
-        JoinRequest, JoinResult, ListPage, PageRequest, PruneReport, RecordedDelivery,
+        AbandonedClaim, AdminStore, AdmitResult, CancelResult, ClaimBatch, ConfigChange,
+        ConfigChangeResult, ConfigVersion, Configuration, CoordinationStore, DeliveryDetail,
+        DeliveryFilter, DeliveryRow, DeliveryStore, DuplicateDetail, Duty, DutyTerm, EventDetail,
+        EventFilter, EventRow, HeldClaim, HistoryFilter, IngestStore, JoinRequest, JoinResult,
+        LedDuty, ListPage, NodeLease, OwnedLane, PageRequest, PruneReport, RecordedDelivery,
         RemoveTokenResult, ReplayResult, SettleResult, Settlement, StoreCounts, StoreHealth,
     },
 };
 use surehook_dedup::ClaimKey;
 use surehook_types::{
-    ids::{DeliveryId, DestinationId, EventId, RequestId, SourceId, TokenId},
+    ids::{DeliveryId, DestinationId, EventId, NodeId, RequestId, SourceId, TokenId},
     store_error::StoreError,
     time::Timestamp,
 };
@@ -418,11 +419,11 @@ impl DeliveryStore for SqliteStore {
         &self,
         destination: DestinationId,
         now: Timestamp,
-        lease: Lease,
+        proof: ClaimProof,
         limit: usize,
     ) -> Result<ClaimBatch, StoreError> {
         self.writer
-            .write(move |tx| claims::claim(tx, claims::DUE, destination, now, lease, limit))
+            .write(move |tx| claims::claim(tx, claims::DUE, destination, now, proof, limit))
             .await
     }
 
@@ -430,10 +431,10 @@ impl DeliveryStore for SqliteStore {
         &self,
         destination: DestinationId,
         now: Timestamp,
-        lease: Lease,
+        proof: ClaimProof,
     ) -> Result<ClaimBatch, StoreError> {
         let (next, limit) = (claims::NEXT, claims::NEXT_SCAN_MAX);
-        self.writer.write(move |tx| claims::claim(tx, next, destination, now, lease, limit)).await
+        self.writer.write(move |tx| claims::claim(tx, next, destination, now, proof, limit)).await
     }
 
     async fn find_next_due(
@@ -454,12 +455,12 @@ impl DeliveryStore for SqliteStore {
         self.writer.write(move |tx| crash_outcomes::record(tx, &outcome)).await
     }
 
-    async fn renew(&self, held: Vec<HeldClaim>, until: Timestamp) -> Result<(), StoreError> {
-        self.writer.write(move |tx| claims::renew(tx, &held, until)).await
-    }
-
     async fn release(&self, held: Vec<HeldClaim>, due_at: Timestamp) -> Result<(), StoreError> {
         self.writer.write(move |tx| claims::release(tx, &held, due_at)).await
+    }
+
+    async fn abandon(&self, claims: Vec<AbandonedClaim>, now: Timestamp) -> Result<(), StoreError> {
+        self.writer.write(move |tx| claims::abandon(tx, &claims, now)).await
     }
 
     async fn cancel_claimed(
@@ -488,16 +489,13 @@ impl DeliveryStore for SqliteStore {
         self.writer.write(move |tx| callbacks::end(tx, delivery, result, at)).await
     }
 
-    async fn release_expired(&self, now: Timestamp) -> Result<Vec<DestinationId>, StoreError> {
-        self.writer.write(move |tx| claims::release_expired(tx, now)).await
-    }
-
     async fn save_lane(
         &self,
         destination: DestinationId,
+        epoch: LaneEpoch,
         state: SavedLaneState,
     ) -> Result<(), StoreError> {
-        self.writer.write(move |tx| lanes::save(tx, destination, &state)).await
+        self.writer.write(move |tx| lanes::save(tx, destination, epoch, &state)).await
     }
 
     async fn load_lanes(&self) -> Result<BTreeMap<DestinationId, SavedLaneState>, StoreError> {
@@ -514,6 +512,41 @@ impl DeliveryStore for SqliteStore {
 
     async fn shorten_waits(&self, now: Timestamp, step: Duration) -> Result<usize, StoreError> {
         self.writer.write(move |tx| clock::shorten_waits(tx, now, step)).await
+    }
+}
+
+/// The lock on the folder proves that this process is the only node: it owns every lane and leads every
+/// duty, from the start to the end, under the epoch that it began when it opened the store.
+#[async_trait]
+impl CoordinationStore for SqliteStore {
+    async fn register_node(&self, _node: NodeId) -> Result<NodeLease, StoreError> {
+        Ok(NodeLease::Unlimited)
+    }
+
+    async fn renew_node(&self, _node: NodeId) -> Result<Option<NodeLease>, StoreError> {
+        Ok(Some(NodeLease::Unlimited))
+    }
+
+    async fn remove_node(&self, _node: NodeId) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    async fn acquire_lanes(
+        &self,
+        _node: NodeId,
+        destinations: Vec<DestinationId>,
+    ) -> Result<Vec<OwnedLane>, StoreError> {
+        let epoch = self.writer.epoch();
+        Ok(destinations.into_iter().map(|destination| OwnedLane { destination, epoch }).collect())
+    }
+
+    async fn lead_duties(
+        &self,
+        _node: NodeId,
+        duties: Vec<Duty>,
+    ) -> Result<Vec<LedDuty>, StoreError> {
+        let term = DutyTerm(self.writer.epoch().0);
+        Ok(duties.into_iter().map(|duty| LedDuty { duty, term }).collect())
     }
 }
 

@@ -24,6 +24,7 @@ use std::{
 };
 
 use rusqlite::{Connection, ErrorCode, Result};
+use surehook_core::delivery::LaneEpoch;
 use surehook_dedup::{
     Claim, ClaimKey, ClaimRequest, ClaimToken, ClaimUpdate, CompletionRequest, sqlite::rules,
 };
@@ -43,7 +44,7 @@ use super::{
     commit_mark::{CommitMark, STORE_NUMBER},
     configure,
     connection::{self, SqliteDialect},
-    crash_outcomes,
+    crash_outcomes, lanes,
     prepared::PreparedStatements,
     prune::{self, PruneProgress},
     recent_keys::RecentKeys,
@@ -87,6 +88,8 @@ pub(super) struct WriteTransaction<'a, 'c> {
     pub(super) prune_progress: &'a mut PruneProgress,
     pub(super) hints: &'a mut PresenceHints,
     pub(super) counts: &'a mut CountChanges,
+    /// The epoch of all lanes: this process owns them as long as it has the file open.
+    pub(super) epoch: LaneEpoch,
     cache_updates: &'a mut Vec<CacheUpdate>,
 }
 
@@ -301,6 +304,7 @@ pub(super) struct WriterHealth {
 pub(super) struct Writer {
     queue: Arc<WriterQueue>,
     queue_max: usize,
+    epoch: LaneEpoch,
     health: watch::Receiver<WriterHealth>,
     checkpoint_failure: watch::Receiver<Option<String>>,
     /// Its sender is dropped when the thread has closed the file.
@@ -335,6 +339,7 @@ impl Writer {
         let mut state = WriterState::load(&connection, &file, merge_at)?;
         cache.share_recent_keys(state.recent_keys.shared_map());
         recover(&connection, now, &mut state)?;
+        let epoch = state.epoch;
         let counts = counts::load(&connection)?;
         cache.change_counts(|cached| *cached = counts);
         let checkpoint_failure = checkpointer.failure();
@@ -371,7 +376,8 @@ impl Writer {
                 }
             })
             .map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?;
-        Ok(Self { queue, queue_max, health, checkpoint_failure, open, thread: Some(thread) })
+        let thread = Some(thread);
+        Ok(Self { queue, queue_max, epoch, health, checkpoint_failure, open, thread })
     }
 
     /// A writer that refuses all work, for a store that is opened read-only.
@@ -384,6 +390,7 @@ impl Writer {
         Self {
             queue: Arc::new(queue),
             queue_max: 0,
+            epoch: LaneEpoch::default(),
             health,
             checkpoint_failure,
             open,
@@ -448,6 +455,11 @@ impl Writer {
             state.has_sightings = true;
             self.queue.changed.notify_one();
         }
+    }
+
+    /// The epoch of all lanes.
+    pub(super) fn epoch(&self) -> LaneEpoch {
+        self.epoch
     }
 
     pub(super) fn queue_len(&self) -> usize {
@@ -528,6 +540,7 @@ struct WriterState {
     prune_progress: PruneProgress,
     hints: PresenceHints,
     counts: CountChanges,
+    epoch: LaneEpoch,
     cache_updates: Vec<CacheUpdate>,
 }
 
@@ -540,6 +553,7 @@ impl WriterState {
             prune_progress: PruneProgress::load(connection)?,
             hints: PresenceHints::default(),
             counts: CountChanges::default(),
+            epoch: LaneEpoch::default(),
             cache_updates: Vec::new(),
         })
     }
@@ -558,6 +572,7 @@ impl WriterState {
             prune_progress: &mut self.prune_progress,
             hints: &mut self.hints,
             counts: &mut self.counts,
+            epoch: self.epoch,
             cache_updates: &mut self.cache_updates,
         }
     }
@@ -833,8 +848,8 @@ fn wait_for_jobs<'q>(
     state
 }
 
-/// Releases the claims of the previous process and restarts the waits for statuses, in one
-/// transaction. The caches are still empty, so they need no update.
+/// Begins a new epoch of all lanes, ends the claims of earlier ones and restarts the waits for statuses,
+/// in one transaction. The caches are still empty, so they need no update.
 fn recover(connection: &Connection, now: Timestamp, state: &mut WriterState) -> Result<()> {
     let mut sql = PreparedStatements::new(connection);
     // The tables may have rows of the previous process.
@@ -846,7 +861,10 @@ fn recover(connection: &Connection, now: Timestamp, state: &mut WriterState) -> 
         callbacks,
     };
     sql.get(BEGIN)?.execute([])?;
-    let released = claims::release_all(&mut state.transaction(connection, &mut sql), now)?;
+    state.epoch = lanes::begin_epoch(connection)?;
+    let epoch = state.epoch;
+    let released =
+        claims::end_earlier_epochs(&mut state.transaction(connection, &mut sql), epoch, now)?;
     let awaited_statuses = awaited_statuses::restart_waits(connection, now)?;
     state.counts.write(connection)?;
     sql.get(COMMIT)?.execute([])?;

@@ -1,7 +1,10 @@
 //! Decisions: what happened to an event after it was received, other than attempts.
 
 use serde_json::Value;
-use surehook_core::decision::{EventDecision, EventDecisionKind};
+use surehook_core::{
+    decision::{EventDecision, EventDecisionKind},
+    delivery::LaneEpoch,
+};
 use surehook_types::{
     ids::{DeliveryId, EventId},
     time::Timestamp,
@@ -48,22 +51,22 @@ pub(crate) fn insert_for_delivery(
     insert(connection, &decision)
 }
 
-const INSERT_FOR_EXPIRED_LEASES: &str = "
+const INSERT_FOR_EARLIER_EPOCHS: &str = "
     INSERT INTO decisions (event_id, delivery_id, at, kind)
     SELECT d.event_id, d.id, ?2, ?3 FROM deliveries d
-     WHERE d.lease_until <= ?1
+     WHERE d.lane_epoch < ?1
        AND (SELECT count(*) FROM decisions o WHERE o.event_id = d.event_id AND o.kind = ?3) < ?4";
 
-/// Inserts a decision for each delivery whose lease expires by `until`. Called before the
-/// deliveries are moved.
-pub(crate) fn insert_for_expired_leases(
+/// Inserts a decision for each delivery that was claimed before `epoch`. Called before the deliveries
+/// are moved.
+pub(crate) fn insert_for_earlier_epochs(
     connection: &impl SqlConnection,
     kind: EventDecisionKind,
-    until: Timestamp,
+    epoch: LaneEpoch,
     now: Timestamp,
 ) -> Result<()> {
-    let values = params![until.as_millis(), now.as_millis(), kind.as_str(), ROWS_PER_KIND_MAX];
-    connection.run(INSERT_FOR_EXPIRED_LEASES, values)?;
+    let values = params![epoch.0, now.as_millis(), kind.as_str(), ROWS_PER_KIND_MAX];
+    connection.run(INSERT_FOR_EARLIER_EPOCHS, values)?;
     Ok(())
 }
 

@@ -31,7 +31,7 @@ struct PendingDelivery {
 // Reads the in-flight deliveries of all destinations.
 const IN_FLIGHT: &str = "
     SELECT id, event_id, state FROM deliveries INDEXED BY deliveries_leased
-     WHERE lease_until IS NOT NULL AND destination = ?1 LIMIT ?2";
+     WHERE lane_epoch IS NOT NULL AND destination = ?1 LIMIT ?2";
 const WAITING: &str = "
     SELECT id, event_id, state FROM deliveries INDEXED BY deliveries_due
      WHERE destination = ?1 AND due_at IS NOT NULL LIMIT ?2";
@@ -107,7 +107,7 @@ fn cancel_slice(
 // `DeliveryTransition::Cancel`
 const CANCEL: &str = "
     UPDATE deliveries
-       SET state = 'cancelled', ended_at = ?2, due_at = NULL, lease_token = NULL, lease_until = NULL
+       SET state = 'cancelled', ended_at = ?2, due_at = NULL, claim_number = NULL, lane_epoch = NULL
      WHERE id = ?1";
 
 /// Cancels up to `limit` deliveries found by `find`; returns how many.
@@ -150,7 +150,7 @@ mod tests {
                 ORDERED,
                 "SEARCH deliveries USING INDEX deliveries_line (destination=? AND order_key>?)",
             ),
-            (IN_FLIGHT, "SEARCH deliveries USING INDEX deliveries_leased (lease_until>?)"),
+            (IN_FLIGHT, "SEARCH deliveries USING INDEX deliveries_leased (lane_epoch>?)"),
         ];
         for (sql, expected) in cases {
             assert_eq!(query_plan(sql), [expected], "{sql}");

@@ -307,8 +307,8 @@ fn narrow_by_status(
         ),
         DeliveryStatus::InFlight => (
             "INDEXED BY deliveries_leased",
-            "SELECT 1 FROM deliveries INDEXED BY deliveries_leased WHERE lease_until IS NOT NULL",
-            "d.lease_until IS NOT NULL AND d.state = {}".to_owned(),
+            "SELECT 1 FROM deliveries INDEXED BY deliveries_leased WHERE lane_epoch IS NOT NULL",
+            "d.lane_epoch IS NOT NULL AND d.state = {}".to_owned(),
         ),
         DeliveryStatus::Held => ("", HELD, format!("d.id IN ({HELD}) AND {HAS_DISPLAYED_STATUS}")),
         DeliveryStatus::Succeeded | DeliveryStatus::Cancelled | DeliveryStatus::Replayed => {

@@ -304,7 +304,7 @@ impl DeliveryProbe {
                 "deliveries d INDEXED BY deliveries_due WHERE d.due_at IS NOT NULL".into()
             }
             DeliveryStatus::InFlight => {
-                "deliveries d INDEXED BY deliveries_leased WHERE d.lease_until IS NOT NULL".into()
+                "deliveries d INDEXED BY deliveries_leased WHERE d.lane_epoch IS NOT NULL".into()
             }
             DeliveryStatus::Held => {
                 format!("({HELD}) h CROSS JOIN deliveries d WHERE d.id = h.id")

@@ -143,10 +143,10 @@ pub(crate) fn apply_late_answer(
     let sent_id = settlement.sent.as_ref().and_then(|sent| sent.id.clone());
     let is_there = tx.destination_seq(settlement.destination)?.is_some();
     if sent_id.is_none() || settlement.next != NextStep::Succeeded || !is_there {
-        return Ok(SettleResult::LeaseLost);
+        return Ok(SettleResult::ClaimLost);
     }
     let found = tx.find_one(DELIVERY_BY_ID, params![blob(settlement.delivery)], read_target)?;
-    let Some(target) = found else { return Ok(SettleResult::LeaseLost) };
+    let Some(target) = found else { return Ok(SettleResult::ClaimLost) };
     let received = ReceivedStatus {
         status_event: target.event,
         at: settlement.at,
@@ -156,10 +156,10 @@ pub(crate) fn apply_late_answer(
     };
     if target.status == DeliveryStatus::InFlight {
         store_for_in_flight(tx, target.id, &received)?;
-        return Ok(SettleResult::LeaseLost);
+        return Ok(SettleResult::ClaimLost);
     }
     if !target.is_movable_by(received.status, true) {
-        return Ok(SettleResult::LeaseLost);
+        return Ok(SettleResult::ClaimLost);
     }
     move_delivery(tx, &target, &received).map(SettleResult::Overruled)
 }
@@ -253,7 +253,7 @@ const STORED_FOR_ENDED_CLAIMS: &str = concat!(
     "SELECT ",
     target_columns!(),
     ", s.by_event, s.at, s.sent_id, s.next, s.due_at, s.reason, d.event_id
-       FROM said s CROSS JOIN deliveries d WHERE d.id = s.delivery_id AND d.lease_token IS NULL"
+       FROM said s CROSS JOIN deliveries d WHERE d.id = s.delivery_id AND d.claim_number IS NULL"
 );
 
 /// Applies stored statuses to deliveries whose claim has ended without a recorded attempt.

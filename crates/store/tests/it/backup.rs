@@ -5,13 +5,9 @@ use std::{
     ops::ControlFlow,
     path::{Path, PathBuf},
     sync::Arc,
-    time::Duration,
 };
 
-use surehook_core::{
-    delivery::{Lease, LeaseToken},
-    store::{AdminStore as _, ConfigVersion, EventFilter, PageRequest},
-};
+use surehook_core::store::{AdminStore as _, ConfigVersion, EventFilter, PageRequest};
 use surehook_store::{
     OpenError, SqliteOptions, SqliteStore, backup, check_database,
     conformance::StoreFixture,
@@ -98,8 +94,7 @@ async fn backup_is_one_consistent_file() {
     for _ in 0..50 {
         fixture.accept(fixture.new_event()).await;
     }
-    let lease = Lease { token: LeaseToken(7), until: fixture.now + Duration::from_secs(60) };
-    fixture.claim_due(fixture.crm, fixture.now, lease, 3).await.unwrap();
+    fixture.claim_due(fixture.crm, fixture.now, fixture.new_claim(), 3).await.unwrap();
     let copies = tempfile::tempdir().unwrap();
     let copy = copies.path().join("copy.db");
 

@@ -34,7 +34,7 @@ async fn assert_delivered(folder: &Path, acknowledged: &[EventId]) {
 /// Admits an event whose delivery is claimed at creation, and settles it as succeeded.
 async fn admit_and_deliver(fixture: &StoreFixture, key: &str) -> Result<EventId, StoreError> {
     let deliveries =
-        vec![NewDelivery { claim: Some(fixture.new_lease()), ..fixture.delivery_to(fixture.crm) }];
+        vec![NewDelivery { claim: Some(fixture.new_claim()), ..fixture.delivery_to(fixture.crm) }];
     let event = NewEvent { deliveries, ..fixture.event_with_key(key) };
     fixture.admit(vec![event.clone()]).await?;
     let claimed = StoreFixture::claimed_at_creation(&event);

@@ -38,7 +38,7 @@ async fn step_without_changes_is_no_commit() {
     let before = read_mark();
 
     let claims =
-        fixture.claim_due(fixture.mail, fixture.now, fixture.new_lease(), 9).await.unwrap();
+        fixture.claim_due(fixture.mail, fixture.now, fixture.new_claim(), 9).await.unwrap();
 
     assert!(claims.claimed.is_empty());
     assert_eq!(read_mark(), before);
@@ -57,7 +57,7 @@ async fn delivery_with_damaged_body_is_dead_and_not_claimed() {
         execute(&folder, damage, event.id);
 
         let claims =
-            fixture.claim_due(fixture.crm, fixture.now, fixture.new_lease(), 9).await.unwrap();
+            fixture.claim_due(fixture.crm, fixture.now, fixture.new_claim(), 9).await.unwrap();
 
         assert!(claims.claimed.is_empty());
         assert_eq!(claims.damaged, [event.deliveries[0].id]);

@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use surehook_core::{
     decision::EventDecisionKind,
-    delivery::{Lease, LeaseToken, state::DeliveryStatus},
-    store::{AdminStore, ConfigChange, DeliveryStore},
+    delivery::{ClaimProof, state::DeliveryStatus},
+    store::{AdminStore, ConfigChange, CoordinationStore, DeliveryStore},
 };
 use surehook_store::SqliteStore;
-use surehook_types::ids::EventId;
+use surehook_types::ids::{EventId, NodeId};
 
 use crate::harness::{assert_consistent, fixture_in, open, open_file};
 
@@ -96,8 +96,9 @@ async fn heavy_deleting_a_destination_with_a_large_backlog_cancels_every_deliver
             "each delivery is counted once"
         );
         if slices.len() % 100 == 0 {
-            let lease = Lease { token: LeaseToken(1), until: now + Duration::from_secs(30) };
-            assert!(store.claim_due(crm, now, lease, 10).await.unwrap().claimed.is_empty());
+            let owned = store.acquire_lanes(NodeId::new(now, 1), vec![crm]).await.unwrap();
+            let proof = ClaimProof { epoch: owned[0].epoch, number: 1 };
+            assert!(store.claim_due(crm, now, proof, 10).await.unwrap().claimed.is_empty());
         }
     }
     let all: Duration = slices.iter().sum();

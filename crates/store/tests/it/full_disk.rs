@@ -31,10 +31,6 @@ impl StoreHarness for SharedStoreHarness {
     async fn open(&self, _: Timestamp) -> Arc<dyn Store> {
         Arc::clone(&self.0) as Arc<dyn Store>
     }
-
-    fn is_sole_owner(&self) -> bool {
-        true
-    }
 }
 
 fn large(fixture: &StoreFixture, number: usize) -> NewEvent {

@@ -58,10 +58,6 @@ impl StoreHarness for SqliteHarness {
     async fn open(&self, now: Timestamp) -> Arc<dyn Store> {
         Arc::new(SqliteStore::open(&self.options, now).unwrap())
     }
-
-    fn is_sole_owner(&self) -> bool {
-        true
-    }
 }
 
 /// A fixture whose store is in `folder`.

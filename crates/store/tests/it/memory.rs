@@ -47,7 +47,7 @@ async fn full_write_queue_refuses_only_new_events() {
 
     assert!(matches!(admitted, Err(StoreError::Overloaded)), "{admitted:?}");
     // Steps that free space must always be possible.
-    store.release_expired(NOW).await.unwrap();
+    store.abandon(Vec::new(), NOW).await.unwrap();
     let delete = vec![ConfigChange::DeleteSource(SourceId::new(NOW, 1))];
     store.change(delete, ConfigVersion::default(), NOW).await.unwrap();
     assert_eq!(store.health().failure, None);

@@ -105,10 +105,8 @@ async fn settled_cancelled_or_pruned_delivery_leaves_no_message_rows() {
                 assert_eq!(settled, SettleResult::Overruled(NextStep::Succeeded));
             }
             1 => {
-                let held = surehook_core::store::HeldClaim {
-                    delivery: claimed.id,
-                    token: claimed.lease.token,
-                };
+                let held =
+                    surehook_core::store::HeldClaim { delivery: claimed.id, proof: claimed.proof };
                 fixture.release(vec![held], fixture.now).await.unwrap();
             }
             _ => {

@@ -228,6 +228,42 @@ fn delivery_from_before_message_ids_is_released_without_one() {
 }
 
 #[test]
+fn claims_from_before_epochs_end_at_the_start() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("old.db");
+    // Leases of the time before, until 2027. The second delivery has a crash outcome.
+    write_old(
+        &file,
+        "-- 0032",
+        "INSERT INTO sources VALUES (1, zeroblob(16), 'shop', '{}', 1, 1, NULL);
+         INSERT INTO destinations VALUES (1, zeroblob(16), 'crm', '{}', 1, 1, NULL);
+         INSERT INTO events (id, request_id, source, received_at, body_bytes, fingerprint)
+              VALUES (zeroblob(16), zeroblob(16), 1, 1, 0, zeroblob(32));
+         INSERT INTO deliveries (id, event_id, destination, state, cause, created_at,
+                                 lease_token, lease_until)
+              VALUES (zeroblob(16), zeroblob(16), 1, 'in_flight', 'ingest', 1, 7, 1800000000000),
+                     (unhex(hex(zeroblob(15)) || '01'), zeroblob(16), 1, 'in_flight', 'ingest', 1, 8,
+                      1800000000000);
+         INSERT INTO wills (delivery_id, lease_token, attempt_id, number, started_at, took_ms,
+                            failure, class, next, reason)
+              VALUES (unhex(hex(zeroblob(15)) || '01'), 8, zeroblob(16), 1, 2, 1, 'interrupted',
+                      'ambiguous', 'dead', 'ambiguous');
+         INSERT INTO counters VALUES ('status:in_flight', 2);",
+    );
+    std::fs::rename(&file, folder.path().join(DATABASE)).unwrap();
+
+    let options = SqliteOptions::new(folder.path());
+    drop(SqliteStore::open(&options, Timestamp::from_millis(50)).unwrap());
+
+    let opened = open_reader(&folder.path().join(DATABASE)).unwrap();
+    let counts = counts::load(&opened).unwrap();
+    let count = |status| counts.by_status.get(&status).copied().unwrap_or_default();
+    assert_eq!(count(DeliveryStatus::InFlight), 0);
+    assert_eq!((count(DeliveryStatus::Pending), count(DeliveryStatus::Dead)), (1, 1));
+    assert_eq!(read_number(&opened, "SELECT value FROM counters WHERE name = 'lane_epoch'"), 1);
+}
+
+#[test]
 fn dead_deliveries_from_before_groups_get_one() {
     use surehook_core::{dead_letters::DeadLetterGroupFilter, store::PageRequest};
     use surehook_retry::DeadReason;

@@ -77,7 +77,16 @@ impl BenchRun {
         Gateway::start(&self.exe, self.new_path("gateway"), config).await
     }
 
-    fn new_path(&self, name: &str) -> PathBuf {
+    /// Starts a gateway on a folder that may be that of an earlier gateway.
+    pub(crate) async fn reopen_gateway(
+        &self,
+        folder: PathBuf,
+        config: &GatewayConfig,
+    ) -> Result<Gateway> {
+        Gateway::reopen(&self.exe, folder, config).await
+    }
+
+    pub(crate) fn new_path(&self, name: &str) -> PathBuf {
         let number = self.server_count.fetch_add(1, Ordering::Relaxed);
         self.folder().join(format!("{number:03}-{name}"))
     }

@@ -71,12 +71,31 @@ impl Gateway {
     /// until it is ready.
     pub(crate) async fn start(exe: &Path, folder: PathBuf, config: &GatewayConfig) -> Result<Self> {
         fs::create_dir(&folder)?;
-        fs::create_dir(folder.join("data"))?;
+        Self::open(exe, folder, config, START_TIMEOUT).await
+    }
+
+    /// Starts a gateway with the store that an earlier one left in `folder`, or with an empty one.
+    pub(crate) async fn reopen(
+        exe: &Path,
+        folder: PathBuf,
+        config: &GatewayConfig,
+    ) -> Result<Self> {
+        Self::open(exe, folder, config, RESTART_TIMEOUT).await
+    }
+
+    async fn open(
+        exe: &Path,
+        folder: PathBuf,
+        config: &GatewayConfig,
+        timeout: Duration,
+    ) -> Result<Self> {
+        fs::create_dir_all(folder.join("data"))
+            .with_context(|| format!("cannot create {}", folder.display()))?;
         fs::write(folder.join("surehook.toml"), &config.0)?;
         let token = format!("{:016x}{:016x}", random_u64(), random_u64());
         let launch = GatewayLaunch { exe: exe.to_owned(), folder, addr: free_addr()?, token };
         let mut child = launch.start()?;
-        child.wait_until_ready("/readyz", START_TIMEOUT).await?;
+        child.wait_until_ready("/readyz", timeout).await?;
         Ok(Self { child, launch })
     }
 

@@ -15,6 +15,7 @@ mod clock;
 mod control;
 mod dashboard;
 mod gateway;
+mod growth;
 mod idempotency;
 mod isolation;
 mod latency;
@@ -41,6 +42,7 @@ mod whatsapp;
 pub use attack::{AttackReport, GoodputReport};
 pub use backlog::BacklogReport;
 pub use dashboard::{DashboardPageReport, DashboardReport};
+pub use growth::{GrowthRates, GrowthReport};
 pub use idempotency::IdempotencyReport;
 pub use isolation::IsolationReport;
 pub use latency::LatencySummary;
@@ -90,6 +92,7 @@ async fn measure(options: BenchOptions) -> Result<BenchReport> {
         Some(BenchPhase::Idempotency) => {
             BenchResults::Idempotency(idempotency::measure(&run).await?)
         }
+        Some(BenchPhase::Growth) => BenchResults::Growth(growth::measure(&run).await?),
         Some(BenchPhase::Dashboard) => BenchResults::Dashboard(dashboard::measure(&run).await?),
         Some(
             BenchPhase::Limit

@@ -37,6 +37,13 @@ pub struct BenchOptions {
     /// How often the dashboard phase opens each page
     #[arg(long, default_value_t = 100)]
     pub page_samples: u64,
+    /// Events stored for the growth phase
+    #[arg(long, default_value_t = 10_000_000)]
+    pub stored_events: u64,
+    /// Keep the filled store of the growth phase in this folder, and use the one of an earlier run
+    /// [default: filled anew and removed at the end]
+    #[arg(long, value_name = "FOLDER")]
+    pub filled_store: Option<PathBuf>,
     /// Parent of the data folder; if the default is in memory, choose a real disk [default: the
     /// system's temporary folder]
     #[arg(long)]
@@ -68,6 +75,7 @@ impl BenchOptions {
             "`dashboard_events` is {}; the pages need at least {DASHBOARD_EVENTS_MIN}",
             self.dashboard_events,
         );
+        ensure!(self.stored_events > 0, "`stored_events` is 0; a filled store needs at least 1");
         ensure!(self.page_samples > 0, "`page_samples` is 0; a page needs at least 1");
         ensure!(
             self.body_bytes >= BODY_BYTES_MIN,
@@ -114,6 +122,8 @@ pub enum BenchPhase {
     Attack,
     /// Keys claimed and completed over HTTP, compared with `SET NX EX` of a Redis server
     Idempotency,
+    /// Rates and memory of a gateway with millions of stored events, compared with an empty one
+    Growth,
 }
 
 impl BenchPhase {
@@ -131,7 +141,8 @@ impl BenchPhase {
             | Self::WhatsApp
             | Self::Dashboard
             | Self::Attack
-            | Self::Idempotency => None,
+            | Self::Idempotency
+            | Self::Growth => None,
         }
     }
 }

@@ -39,6 +39,17 @@ impl ProgressDisplay {
     pub(crate) fn finish_step(&self) {
         self.0.inc(1);
     }
+
+    /// Begins a bar of its own, of `total` things that are not steps.
+    pub(crate) fn start_count(&self, name: impl Into<Cow<'static, str>>, total: u64) {
+        self.0.reset();
+        self.set_total(total);
+        self.start_step(name);
+    }
+
+    pub(crate) fn set_count(&self, done: u64) {
+        self.0.set_position(done);
+    }
 }
 
 impl Drop for ProgressDisplay {

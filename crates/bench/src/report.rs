@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::attack::AttackReport;
 use crate::backlog::BacklogReport;
 use crate::dashboard::DashboardReport;
+use crate::growth::GrowthReport;
 use crate::idempotency::IdempotencyReport;
 use crate::isolation::IsolationReport;
 use crate::latency::LatencySummary;
@@ -40,6 +41,7 @@ pub enum BenchResults {
     Dashboard(DashboardReport),
     Attack(AttackReport),
     Idempotency(IdempotencyReport),
+    Growth(GrowthReport),
 }
 
 /// The options that affect the numbers.

@@ -19,7 +19,7 @@ use crate::report::{DeliveredPhaseReport, PhaseReport};
 use crate::request::KeySeries;
 use crate::response::EventVerdict;
 use crate::server_process::ServerProcess;
-use crate::sink::SinkMode;
+use crate::sink::{ArrivalReport, SinkMode};
 use crate::sink_process::{SinkProcess, wait_until_drained};
 use crate::usage::{ResourceUsage, UsageMeter};
 
@@ -123,7 +123,8 @@ impl MeasurementRound<'_> {
             | BenchPhase::WhatsApp
             | BenchPhase::Dashboard
             | BenchPhase::Attack
-            | BenchPhase::Idempotency => anyhow::bail!("{phase} is not a phase of a round"),
+            | BenchPhase::Idempotency
+            | BenchPhase::Growth => anyhow::bail!("{phase} is not a phase of a round"),
         }
     }
 }
@@ -147,18 +148,9 @@ async fn measure_delivered(
     gateway: &ServerProcess,
     sink: &SinkProcess,
 ) -> Result<PhaseSample> {
-    sink.reset().await?;
     let plan = run.default_plan(gateway.addr(), SOURCE_DELIVERED);
-    let meter = UsageMeter::start(gateway.pid());
-    let outcome = run_load(gateway, plan.clone()).await?;
-    let arrivals = wait_until_drained(slice::from_ref(sink), outcome.answered).await?;
-    let used = meter.read();
-    let span = Duration::from_nanos(arrivals.last_ns.saturating_sub(outcome.started.wall_ns));
-    ensure!(
-        !span.is_zero(),
-        "the last arrival is not after the first send; was the system clock changed?"
-    );
-    let per_second = outcome.answered as f64 / span.as_secs_f64();
+    let full = FullLoad::measure(gateway, sink, plan.clone()).await?;
+    let FullLoad { outcome, arrivals, used, per_second } = full;
 
     // At full load the first attempt waits in a queue that the closed loop keeps filling. Users see
     // the wait at a load that the gateway can sustain.
@@ -178,6 +170,37 @@ async fn measure_delivered(
             .saturating_sub(outcome.answered + half.answered),
     };
     Ok(PhaseSample { per_second, delivery: Some(delivery), ..PhaseSample::new(&outcome, used) })
+}
+
+/// A load whose every event was delivered.
+pub(crate) struct FullLoad {
+    pub(crate) outcome: LoadResult,
+    arrivals: ArrivalReport,
+    pub(crate) used: ResourceUsage,
+    /// Events that arrived per second, from the first send to the last arrival.
+    pub(crate) per_second: f64,
+}
+
+impl FullLoad {
+    /// Runs the load of `plan` and waits until every event has arrived at `sink`.
+    pub(crate) async fn measure(
+        gateway: &ServerProcess,
+        sink: &SinkProcess,
+        plan: LoadPlan,
+    ) -> Result<Self> {
+        sink.reset().await?;
+        let meter = UsageMeter::start(gateway.pid());
+        let outcome = run_load(gateway, plan).await?;
+        let arrivals = wait_until_drained(slice::from_ref(sink), outcome.answered).await?;
+        let used = meter.read();
+        let span = Duration::from_nanos(arrivals.last_ns.saturating_sub(outcome.started.wall_ns));
+        ensure!(
+            !span.is_zero(),
+            "the last arrival is not after the first send; was the system clock changed?"
+        );
+        let per_second = outcome.answered as f64 / span.as_secs_f64();
+        Ok(Self { outcome, arrivals, used, per_second })
+    }
 }
 
 fn summarize(phases: &[BenchPhase], rounds: &[Vec<PhaseSample>]) -> Vec<PhaseReport> {

@@ -3,6 +3,7 @@
 use crate::attack::AttackReport;
 use crate::backlog::BacklogReport;
 use crate::dashboard::DashboardReport;
+use crate::growth::{GrowthRates, GrowthReport};
 use crate::idempotency::IdempotencyReport;
 use crate::isolation::IsolationReport;
 use crate::latency::LatencySummary;
@@ -29,6 +30,7 @@ pub(crate) fn render(report: &BenchReport) -> String {
         BenchResults::Dashboard(dashboard) => render_dashboard(dashboard),
         BenchResults::Attack(attack) => render_attack(attack),
         BenchResults::Idempotency(report) => render_idempotency(report),
+        BenchResults::Growth(growth) => render_growth(growth),
     };
     format!("{}\n{results}", render_heading(report))
 }
@@ -319,6 +321,38 @@ fn render_attack(report: &AttackReport) -> String {
         bytes(report.rss_peak_bytes),
         bytes(Some(report.rss_peak_bytes_max)),
         met(report.memory_met()),
+    )
+}
+
+fn render_growth(report: &GrowthReport) -> String {
+    let GrowthReport { ratio_target, .. } = report;
+    let head = ["rate", "empty store", "min - max", "filled store", "min - max", "ratio", "target"];
+    let row = |name: &str, rates: &GrowthRates| {
+        [
+            name.to_owned(),
+            format!("{}/s", thousands(rates.empty_per_second)),
+            range(&rates.empty_per_second_rounds),
+            format!("{}/s", thousands(rates.filled_per_second)),
+            range(&rates.filled_per_second_rounds),
+            format!("{:.3}", rates.ratio),
+            format!("{} {ratio_target:.2}", met(rates.ratio >= *ratio_target)),
+        ]
+    };
+    let rows = [
+        head.map(str::to_owned),
+        row("in", &report.receive),
+        row("in and delivered", &report.delivered),
+    ];
+    format!(
+        "filled store: {} events, half of them delivered; {}\n\
+         {}peak memory with the filled store: {} (target at most {}: {}), with the empty one {}\n",
+        thousands(report.stored_events as f64),
+        bytes(Some(report.data_bytes)),
+        columns(&rows),
+        bytes(report.rss_peak_bytes),
+        bytes(Some(report.rss_peak_bytes_max)),
+        met(report.memory_met()),
+        bytes(report.empty_rss_peak_bytes),
     )
 }
 

@@ -40,6 +40,13 @@ pub(crate) struct ResourceUsage {
     pub(crate) rss_peak_bytes: Option<u64>,
 }
 
+impl ResourceUsage {
+    /// CPU time in microseconds for each of `events`.
+    pub(crate) fn cpu_us_per(&self, events: u64) -> Option<f64> {
+        Some(self.cpu?.as_secs_f64() * 1e6 / events.max(1) as f64)
+    }
+}
+
 impl UsageMeter {
     pub(crate) fn start(pid: u32) -> Self {
         reset_peak(pid);

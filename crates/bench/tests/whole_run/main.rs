@@ -64,7 +64,8 @@ async fn check_all() -> Result<()> {
     isolation_compares_two_scenarios().await.context("isolation")?;
     replay_compares_live_traffic_with_and_without_a_job().await.context("replay")?;
     rate_limit_is_compared_with_the_delivered_rate().await.context("rate limit")?;
-    println!("whole_run: 7 passed");
+    growth_compares_a_filled_store_with_an_empty_one().await.context("growth")?;
+    println!("whole_run: 8 passed");
     Ok(())
 }
 
@@ -179,5 +180,28 @@ async fn rate_limit_is_compared_with_the_delivered_rate() -> Result<()> {
     );
     ensure!(report.to_table().contains("rate / limit"), "{}", report.to_table());
     ensure!(report.to_json().contains("\"rate_limit\""), "{}", report.to_json());
+    Ok(())
+}
+
+async fn growth_compares_a_filled_store_with_an_empty_one() -> Result<()> {
+    let store = tempfile::tempdir()?;
+    let filled_store = Some(store.path().join("store"));
+    let only = Some(BenchPhase::Growth);
+    let options =
+        BenchOptions { only, stored_events: 1_001, filled_store, rounds: 2, ..short_options() };
+    let report = surehook_bench::run(options.clone()).await?;
+    let BenchResults::Growth(growth) = &report.results else { bail!("{report:?}") };
+    ensure!(growth.stored_events == 1_001 && growth.rss_peak_bytes.is_some(), "{growth:?}");
+    for rates in [&growth.receive, &growth.delivered] {
+        let rounds = [&rates.empty_per_second_rounds, &rates.filled_per_second_rounds];
+        ensure!(rates.ratio > 0.0 && rounds.iter().all(|rounds| rounds.len() == 2), "{growth:?}");
+    }
+    ensure!(report.to_table().contains("in and delivered"), "{}", report.to_table());
+    ensure!(report.to_json().contains("\"growth\""), "{}", report.to_json());
+
+    // The store is kept: a run that wants fewer events does not fill it again.
+    let report = surehook_bench::run(BenchOptions { stored_events: 10, ..options }).await?;
+    let BenchResults::Growth(growth) = &report.results else { bail!("{report:?}") };
+    ensure!(growth.stored_events == 1_001, "{growth:?}");
     Ok(())
 }

@@ -281,6 +281,25 @@ pub(super) fn read_blocks(
     Ok(BlockSlice { blocks, next })
 }
 
+/// Blocks that are read to estimate the number of keys; a sample of some ten thousand keys.
+const ESTIMATE_BLOCKS: usize = 500;
+
+/// About how many keys there are. Digests are scattered evenly, so the share of all positions that the
+/// first blocks cover tells the number of all blocks.
+pub(super) fn estimate_key_count(connection: &Connection) -> Result<usize> {
+    let BlockSlice { blocks, next } = read_blocks(connection, i64::MIN, ESTIMATE_BLOCKS)?;
+    let count = |blocks: &[(i64, Vec<u8>)]| blocks.iter().map(|(_, keys)| count_keys(keys)).sum();
+    match &blocks[..] {
+        // The last block ends where the next one begins, which is not known: it is not counted.
+        [sample @ .., (end, _)] if next.is_some() => {
+            let covered = u128::from((end ^ i64::MIN).cast_unsigned()).max(1);
+            let count: usize = count(sample);
+            Ok(usize::try_from(((count as u128) << 64) / covered).unwrap_or(usize::MAX))
+        }
+        all => Ok(count(all)),
+    }
+}
+
 /// Removes expired keys from the next blocks; returns how many, and where to continue if there may
 /// be more.
 pub(super) fn prune_blocks(

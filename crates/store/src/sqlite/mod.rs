@@ -132,8 +132,8 @@ pub struct SqliteOptions {
     pub keys_remembered: usize,
     /// Number of requests that may wait for a commit before more are refused.
     pub queue_max: usize,
-    /// Number of new keys at which they are merged into their index, and the same for search terms;
-    /// see `recent_keys` and `search_terms`.
+    /// Number of new keys at which they are merged into their index, and the same for search terms but
+    /// no more than [`search_terms::MERGE_AT`]; see `recent_keys` and `search_terms`.
     pub merge_keys_at: usize,
     /// The key that secrets are encrypted with; `None` for the file in the data folder, which is
     /// created if it does not exist.

@@ -2,12 +2,16 @@
 //!
 //! A key belongs on a random page of the index, so writing it there directly would cost each new key
 //! a page write in the commit and another in the checkpoint. Instead, the new keys of a commit are
-//! appended as one *batch* (a row of `key_packs`) and kept in memory, where they are looked up. Once
-//! enough are there they are *merged* into the index (see `key_index`) in index order, so that
-//! neighbours share a block: some with every commit, until all are merged. Then their batches go.
+//! appended as one *batch* (a row of `key_packs`) and kept in memory, where they are looked up. While
+//! too many are there they are *merged* into the index (see `key_index`) in index order, so that
+//! neighbours share a block, some with every commit. A batch goes when all its keys are merged.
+//!
+//! The larger the index, the fewer recent keys share a page of it. So they are merged range by range:
+//! while the others are merged, each range gathers keys, twice as many as if all were merged together.
 //!
 //! A key is on disk from the commit that stores its event, in a batch or in the index. The memory
-//! holds nothing that the batches do not; it is loaded from them when the store is opened.
+//! holds nothing that the batches do not; it is loaded from them when the store is opened. How far
+//! each range is merged is stored with it: a key in the index may have expired there since.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -33,11 +37,14 @@ use super::{
     schema,
 };
 
-/// Number of recent keys at which merging starts.
-pub(super) const MERGE_AT: usize = 131_072;
-/// Keys merged per new key, at least. Must be more than one, or a merge would never finish.
+/// Number of recent keys above which they are merged. A little more, and a hash table of them takes
+/// twice the memory.
+pub(super) const MERGE_AT: usize = 220_000;
+/// The index is merged in as many ranges, one after the other. The table `key_ranges` depends on it.
+const KEY_RANGES: usize = 16;
+/// Keys merged per new key, at least. Must be more than one, or there would be ever more recent keys.
 const MERGED_PER_NEW: usize = 2;
-/// Merged batches deleted per commit. Must be more than one, or a merge would never finish.
+/// Merged batches deleted per commit. Must be more than one, or there would be ever more batches.
 const BATCHES_REMOVED_PER_COMMIT: usize = 16;
 
 /// A key that may not be in the index yet.
@@ -49,9 +56,15 @@ struct RecentKey {
 
 type KeyMap = HashMap<KeyDigest, RecentKey, ahash::RandomState>;
 
-/// A merge in progress.
+/// The range of the index that a key belongs to.
+fn range_of(key: KeyDigest) -> usize {
+    usize::from(key.to_bytes()[0]) * KEY_RANGES / 256
+}
+
+/// A merge of one range in progress.
 #[derive(Debug)]
 struct KeyMerge {
+    range: usize,
     /// Sorted as the index is.
     keys: Vec<KeyDigest>,
     /// How many of them are in the index.
@@ -69,8 +82,8 @@ struct KeyChanges {
     merged_until: Option<usize>,
     /// A merge was started from batches of which the last one may not be committed.
     merge_started: bool,
-    /// The merge is complete and its batches are deleted.
-    batches_removed: bool,
+    /// All batches up to this one are deleted.
+    removed_through: Option<i64>,
 }
 
 /// A shared handle to the recent keys, some of which may not be committed yet. Only the writer
@@ -106,12 +119,23 @@ pub(super) struct RecentKeys {
     /// No recent key expires before this.
     earliest_expiry: Timestamp,
     merge: Option<KeyMerge>,
+    /// For each range the last batch whose keys are in the index.
+    merged_through: [i64; KEY_RANGES],
+    /// All batches up to this one are deleted.
+    removed_through: i64,
     changes: KeyChanges,
 }
 
 const NAMESPACES_SINCE: &str = "SELECT since FROM key_namespaces";
 
 const READ_ALL: &str = "SELECT seq, keys FROM key_packs ORDER BY seq";
+
+const LAST_BATCH: &str = "SELECT coalesce(max(seq), 0) FROM key_packs";
+
+const READ_RANGES: &str = "SELECT range, merged_through FROM key_ranges";
+
+const STORE_RANGE: &str =
+    "INSERT OR REPLACE INTO key_ranges (range, merged_through) VALUES (?1, ?2)";
 
 const READ: &str = "SELECT keys FROM key_packs WHERE seq = ?1";
 
@@ -126,23 +150,28 @@ const DELETE_UP_TO: &str = "
         (SELECT seq FROM key_packs WHERE seq <= ?1 ORDER BY seq LIMIT ?2)";
 
 impl RecentKeys {
-    /// Loads the batches. Of equal keys the last one wins; keys that were already merged are merged
-    /// again, with the same result.
+    /// Loads the batches. Of equal keys the last one wins; keys of a range whose merge was interrupted
+    /// are merged again, with the same result.
     pub(super) fn load(connection: &Connection, file: &Path, merge_at: usize) -> Result<Self> {
-        let mut keys = Self {
+        let merged_through = read_merged_through(connection)?;
+        // No later batch may have a number that counts as merged.
+        let last_batch: i64 = connection.query_row(LAST_BATCH, [], |row| row.get(0))?;
+        let last_batch = merged_through.iter().copied().fold(last_batch, i64::max);
+        let keys = Self {
             merge_at,
             filter: KeyFilter::start(file),
             map: RecentKeyMap::default(),
             batch: Vec::new(),
-            next_batch: 1,
+            next_batch: last_batch + 1,
             namespaces_since: connection.find_one(NAMESPACES_SINCE, [], |row| Ok(time(row, 0)?))?,
             earliest_expiry: Timestamp::from_millis(0),
             merge: None,
+            merged_through,
+            removed_through: 0,
             changes: KeyChanges::default(),
         };
         let mut map = keys.map.lock();
         read_batches(connection, |batch, key, entry| {
-            keys.next_batch = batch + 1;
             map.insert(key, RecentKey { batch, entry });
         })?;
         drop(map);
@@ -273,17 +302,12 @@ impl RecentKeys {
     }
 
     fn merge_some(&mut self, sql: &mut PreparedStatements<'_>) -> Result<()> {
+        self.remove_merged_batches(sql)?;
         if self.merge.is_none() && self.map.lock().len() >= self.merge_at {
             self.merge = Some(self.start_merge());
             self.changes.merge_started = true;
         }
         let Some(merge) = &self.merge else { return Ok(()) };
-        if merge.merged == merge.keys.len() {
-            let values = params![merge.last_batch, BATCHES_REMOVED_PER_COMMIT];
-            let removed = sql.get(DELETE_UP_TO)?.execute(values)?;
-            self.changes.batches_removed = removed < BATCHES_REMOVED_PER_COMMIT;
-            return Ok(());
-        }
         let target = (merge.merged + self.changes.added * MERGED_PER_NEW).min(merge.keys.len());
         let mut merged = merge.merged;
         while merged < target {
@@ -297,14 +321,33 @@ impl RecentKeys {
             }
             merged += keys.len();
         }
+        if merged == merge.keys.len() {
+            sql.get(STORE_RANGE)?.execute(params![merge.range, merge.last_batch])?;
+        }
         self.changes.merged_until = Some(merged);
         Ok(())
     }
 
+    /// Starts to merge the range whose last merge is the longest ago.
     fn start_merge(&self) -> KeyMerge {
-        let mut keys: Vec<KeyDigest> = self.map.lock().keys().copied().collect();
+        let oldest = (0..KEY_RANGES).min_by_key(|range| self.merged_through[*range]);
+        let range = oldest.unwrap_or_default();
+        let in_range = |key: &KeyDigest| range_of(*key) == range;
+        let mut keys: Vec<KeyDigest> = self.map.lock().keys().copied().filter(in_range).collect();
         keys.sort_unstable();
-        KeyMerge { keys, merged: 0, last_batch: self.next_batch - 1 }
+        KeyMerge { range, keys, merged: 0, last_batch: self.next_batch - 1 }
+    }
+
+    /// Deletes some of the batches whose keys are in the index, whatever their range.
+    fn remove_merged_batches(&mut self, sql: &mut PreparedStatements<'_>) -> Result<()> {
+        let merged_through = self.merged_through.iter().copied().min().unwrap_or_default();
+        if merged_through > self.removed_through {
+            let values = params![merged_through, BATCHES_REMOVED_PER_COMMIT];
+            let removed = sql.get(DELETE_UP_TO)?.execute(values)?;
+            self.changes.removed_through =
+                (removed < BATCHES_REMOVED_PER_COMMIT).then_some(merged_through);
+        }
+        Ok(())
     }
 
     /// Forgets merged keys: from this commit on they are found in the index.
@@ -319,9 +362,13 @@ impl RecentKeys {
                 }
             }
             merge.merged = merged;
+            if merged == merge.keys.len() {
+                self.merged_through[merge.range] = merge.last_batch;
+                self.merge = None;
+            }
         }
-        if changes.batches_removed {
-            self.merge = None;
+        if let Some(removed) = changes.removed_through {
+            self.removed_through = removed;
         }
     }
 
@@ -352,17 +399,35 @@ fn still_unmerged(map: &KeyMap, keys: &[KeyDigest], last_batch: i64) -> Vec<(Key
     keys.iter().filter_map(entry).collect()
 }
 
-/// Calls `each` with batch number, key and entry for every key in a batch, in insertion order.
+/// For each range the last batch whose keys are in the index; zero if there is none.
+fn read_merged_through(connection: &Connection) -> Result<[i64; KEY_RANGES]> {
+    let mut merged_through = [0; KEY_RANGES];
+    let ranges: Vec<(usize, i64)> =
+        connection.read_all(READ_RANGES, [], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    for (range, batch) in ranges {
+        if let Some(merged) = merged_through.get_mut(range) {
+            *merged = batch;
+        }
+    }
+    Ok(merged_through)
+}
+
+/// Calls `each` with batch number, key and entry for every key in a batch that is not known to be in
+/// the index, in insertion order.
 pub(super) fn read_batches(
     connection: &Connection,
     mut each: impl FnMut(i64, KeyDigest, KeyEntry),
 ) -> Result<()> {
+    let merged_through = read_merged_through(connection)?;
     let mut statement = connection.prepare_cached(READ_ALL)?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
         let batch = row.get(0)?;
         let keys = row.get_ref(1)?.as_blob()?;
-        key_index::batch_keys(keys).for_each(|(key, entry)| each(batch, key, entry));
+        let unmerged = |(key, _): &(KeyDigest, KeyEntry)| batch > merged_through[range_of(*key)];
+        key_index::batch_keys(keys)
+            .filter(unmerged)
+            .for_each(|(key, entry)| each(batch, key, entry));
     }
     Ok(())
 }
@@ -516,19 +581,19 @@ impl KeyFilter {
     }
 }
 
-/// Reads all keys into a filter that has room for as many again.
+/// Reads all keys into a filter that has room for about as many again.
 fn read_index(connection: &Connection, stop: &AtomicBool) -> Result<BloomFilter> {
-    let mut hashes = Vec::new();
+    // Estimated instead of collecting all keys first, which took more memory than the filter itself.
+    let keys = key_index::estimate_key_count(connection)?;
+    let mut bloom = BloomFilter::with_capacity((2 * keys).max(CAPACITY_MIN));
     let mut next = Some(i64::MIN);
     while let Some(from) = next.filter(|_| !stop.load(Ordering::Relaxed)) {
         let slice = key_index::read_blocks(connection, from, BLOCKS_PER_READ)?;
         next = slice.next;
         for (_, block) in slice.blocks {
-            hashes.extend(key_index::batch_keys(&block).map(|(key, _)| key.half()));
+            key_index::batch_keys(&block).for_each(|(key, _)| bloom.insert(key.half()));
         }
     }
-    let mut bloom = BloomFilter::with_capacity((2 * hashes.len()).max(CAPACITY_MIN));
-    hashes.into_iter().for_each(|hash| bloom.insert(hash));
     Ok(bloom)
 }
 

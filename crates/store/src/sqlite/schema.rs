@@ -46,7 +46,8 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0028_duplicate_fingerprints.sql"),
     include_str!("../../migrations/sqlite/0029_idempotency_claims.sql"),
     include_str!("../../migrations/sqlite/0030_callbacks.sql"),
-    include_str!("../../migrations/sqlite/0032_lane_epochs.sql"),
+    include_str!("../../migrations/sqlite/0031_lane_epochs.sql"),
+    include_str!("../../migrations/sqlite/0032_key_ranges.sql"),
 ];
 
 /// "srhk": distinguishes our files from others.

@@ -23,6 +23,8 @@ use super::{
     row::{blob, id},
 };
 
+/// Number of new terms at which merging starts.
+pub(super) const MERGE_AT: usize = 131_072;
 /// Terms merged per new term. Must be more than one, or a merge would never finish.
 const MERGED_PER_NEW: usize = 2;
 /// Merged rows deleted per commit, at least, and per new term.

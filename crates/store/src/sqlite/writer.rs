@@ -50,7 +50,7 @@ use super::{
     recent_keys::RecentKeys,
     rescue::FileWatch,
     reserve::SpaceReserve,
-    search_terms::RecentTerms,
+    search_terms::{self, RecentTerms},
     secret_key::SecretKey,
 };
 use crate::{
@@ -549,7 +549,7 @@ impl WriterState {
         Ok(Self {
             row_numbers: configure::load_row_numbers(connection)?,
             recent_keys: RecentKeys::load(connection, file, merge_at)?,
-            recent_terms: RecentTerms::load(connection, merge_at)?,
+            recent_terms: RecentTerms::load(connection, merge_at.min(search_terms::MERGE_AT))?,
             prune_progress: PruneProgress::load(connection)?,
             hints: PresenceHints::default(),
             counts: CountChanges::default(),

@@ -253,3 +253,20 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn number_of_keys_is_estimated_from_the_first_blocks() {
+    let scattered = |n: u128| n.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
+    let estimate = |count: u128| {
+        let connection = empty_index();
+        let mut keys: Vec<_> =
+            (1..=count).map(|n| KeyDigest::from_bytes(scattered(n).to_be_bytes())).collect();
+        keys.sort_unstable();
+        insert_sorted_keys(&connection, &keys);
+        estimate_key_count(&connection).unwrap()
+    };
+    assert_eq!([estimate(0), estimate(1), estimate(1000)], [0, 1, 1000]);
+    // Far more than the blocks that are read.
+    let estimated = estimate(100_000);
+    assert!((95_000..105_000).contains(&estimated), "{estimated}");
+}

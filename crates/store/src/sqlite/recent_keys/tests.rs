@@ -124,6 +124,101 @@ fn expired_key_is_removed_from_its_batch_for_good() {
     assert_eq!(stored_keys(), [(2, digest("a"))]);
 }
 
+/// A store whose keys are merged from `merge_at` on.
+struct MergingStore<'c> {
+    connection: &'c Connection,
+    sql: PreparedStatements<'c>,
+    recent: RecentKeys,
+}
+
+impl MergingStore<'_> {
+    /// Commits some keys, numbered from `first` on.
+    fn commit_keys(&mut self, first: usize, count: usize) {
+        self.connection.execute_batch("BEGIN").unwrap();
+        for number in first..first + count {
+            insert(&mut self.recent, &mut self.sql, &format!("key-{number}"));
+        }
+        self.recent.write_and_merge(&mut self.sql).unwrap();
+        self.connection.execute_batch("COMMIT").unwrap();
+        self.recent.on_commit();
+    }
+
+    fn keys_in_batches(&self) -> usize {
+        let sql = "SELECT coalesce(sum(length(keys)), 0) / 48 FROM key_packs";
+        self.connection.query_row(sql, [], |row| row.get(0)).unwrap()
+    }
+}
+
+#[test]
+fn batches_are_removed_when_every_range_is_merged_and_lose_no_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("surehook.db");
+    let connection = schema::open_writer(&file).unwrap();
+    let recent = RecentKeys::load(&connection, &file, 400).unwrap();
+    let mut store =
+        MergingStore { connection: &connection, sql: PreparedStatements::new(&connection), recent };
+    let mut most_in_batches = 0;
+
+    for commit in 0..600 {
+        store.commit_keys(commit * 10, 10);
+        assert!(store.recent.map.lock().len() <= 420, "after commit {commit}");
+        most_in_batches = most_in_batches.max(store.keys_in_batches());
+    }
+
+    assert!(most_in_batches < 1500, "{most_in_batches} keys wait in batches");
+    // A process that starts now finds every key, and loads those of an interrupted merge at most again.
+    let again = RecentKeys::load(&connection, &file, 400).unwrap();
+    let loaded = again.map.lock().len();
+    assert!(loaded <= store.recent.map.lock().len() + 60, "{loaded} keys are loaded");
+    for number in 0..6000 {
+        let key = digest(&format!("key-{number}"));
+        let is_recent = again.find(key, NOW).is_some();
+        assert!(is_recent || key_index::find_in_index(&mut store.sql, key).unwrap().is_some());
+    }
+}
+
+#[test]
+fn batches_after_a_start_are_never_taken_for_merged_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("surehook.db");
+    let connection = schema::open_writer(&file).unwrap();
+    for range in 0..KEY_RANGES {
+        connection.execute("INSERT INTO key_ranges VALUES (?1, 500)", [range]).unwrap();
+    }
+    let recent = RecentKeys::load(&connection, &file, 400).unwrap();
+    let mut store =
+        MergingStore { connection: &connection, sql: PreparedStatements::new(&connection), recent };
+
+    store.commit_keys(0, 3);
+
+    let again = RecentKeys::load(&connection, &file, 400).unwrap();
+    assert!((0..3).all(|number| again.find(digest(&format!("key-{number}")), NOW).is_some()));
+}
+
+#[test]
+fn each_range_gathers_keys_while_the_others_are_merged() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("surehook.db");
+    let connection = schema::open_writer(&file).unwrap();
+    let recent = RecentKeys::load(&connection, &file, 1600).unwrap();
+    let mut store =
+        MergingStore { connection: &connection, sql: PreparedStatements::new(&connection), recent };
+    let (mut merges, mut keys, mut last_range) = (0, 0, None);
+
+    for commit in 0..2000 {
+        store.commit_keys(commit * 10, 10);
+        let merge = store.recent.merge.as_ref();
+        // The first thousand commits fill the ranges.
+        if let Some(merge) = merge.filter(|merge| commit > 1000 && last_range != Some(merge.range))
+        {
+            (merges, keys, last_range) = (merges + 1, keys + merge.keys.len(), Some(merge.range));
+        }
+    }
+
+    // An even share of the recent keys would be a hundred.
+    assert!(merges > 10 && keys / merges > 160, "{keys} keys in {merges} merges");
+}
+
 fn indexed_digest(source: u128, key: usize) -> KeyDigest {
     let source = SourceId::new(Timestamp::from_millis(0), source << 64);
     KeyDigest::of(source, &DedupKey::new(&key.to_string()).unwrap())

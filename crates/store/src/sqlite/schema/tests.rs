@@ -234,7 +234,7 @@ fn claims_from_before_epochs_end_at_the_start() {
     // Leases of the time before, until 2027. The second delivery has a crash outcome.
     write_old(
         &file,
-        "-- 0032",
+        "-- 0031",
         "INSERT INTO sources VALUES (1, zeroblob(16), 'shop', '{}', 1, 1, NULL);
          INSERT INTO destinations VALUES (1, zeroblob(16), 'crm', '{}', 1, 1, NULL);
          INSERT INTO events (id, request_id, source, received_at, body_bytes, fingerprint)
@@ -344,6 +344,17 @@ fn recent_keys_of_an_older_file_are_batched_in_order() {
     })
     .unwrap();
     assert_eq!(found, [(3, 1, 0, 7), (9, 2, 8, i64::MAX)]);
+}
+
+#[test]
+fn no_batch_of_an_older_file_counts_as_merged() {
+    let (_folder, migrated) =
+        migrate_old("-- 0032", "INSERT INTO key_packs VALUES (7, zeroblob(48))");
+
+    let mut found = Vec::new();
+    recent_keys::read_batches(&migrated, |number, key, _| found.push((number, key.to_bytes())))
+        .unwrap();
+    assert_eq!(found, [(7, [0; 16])]);
 }
 
 #[test]

@@ -1,4 +1,4 @@
--- 0032_lane_epochs: a claim lasts as long as its lane has the same owner, and not until a time.
+-- 0031_lane_epochs: a claim lasts as long as its lane has the same owner, and not until a time.
 --
 -- Why:    the owner of a lane is fenced by the lane's epoch, so a claim needs no time of its own and is
 --         not renewed (docs/decisions/0074). Renaming changes no row.

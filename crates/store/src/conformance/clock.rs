@@ -90,3 +90,27 @@ pub async fn key_claimed_by_a_clock_ahead_lasts_one_more_window(mut fixture: Sto
     fixture.wait(SECOND);
     fixture.accept(event_by_clock_ahead(&fixture, Duration::ZERO)).await;
 }
+
+pub async fn shortened_key_does_not_come_back_when_it_is_pruned(mut fixture: StoreFixture) {
+    let claim = |fixture: &StoreFixture, window: Duration| {
+        let expires_at = fixture.now + window;
+        let claim = DedupKeyClaim { expires_at, ..fixture.key_claim("a") };
+        NewEvent { key: Some(claim), ..fixture.new_event() }
+    };
+    // Enough other keys to move this one through all the places where keys are kept.
+    let others = async |fixture: &StoreFixture, from: usize| {
+        for number in from..from + 60 {
+            fixture.accept(fixture.event_with_key(&format!("other-{number}"))).await;
+        }
+    };
+    fixture.accept(claim(&fixture, 3650 * DAY)).await;
+    others(&fixture, 0).await;
+    let admitted = fixture.admit_one(claim(&fixture, SECOND)).await;
+    assert!(matches!(admitted, AdmitResult::Duplicate(_)), "{admitted:?}");
+    others(&fixture, 60).await;
+    fixture.wait(SECOND);
+
+    fixture.prune_all(3650 * DAY).await;
+
+    fixture.accept(claim(&fixture, SECOND)).await;
+}

@@ -233,7 +233,8 @@ macro_rules! store_conformance {
                     waits_written_by_a_clock_ahead_are_shortened,
                     delay_of_a_first_attempt_is_shortened_and_a_chosen_time_stays,
                     key_does_not_expire_by_a_clock_in_doubt,
-                    key_claimed_by_a_clock_ahead_lasts_one_more_window;
+                    key_claimed_by_a_clock_ahead_lasts_one_more_window,
+                    shortened_key_does_not_come_back_when_it_is_pruned;
                 lanes: delayed_delivery_is_due_after_the_delay,
                     saved_lane_state_is_read_back_after_restart,
                     lane_state_of_deleted_destination_is_removed,

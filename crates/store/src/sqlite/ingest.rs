@@ -186,7 +186,8 @@ fn limit_expiry(
 ) -> Result<KeyEntry> {
     if entry.expires_at > expires_at + CLOCK_MARGIN {
         entry.expires_at = expires_at;
-        tx.recent_keys.insert(tx.sql, key, entry)?;
+        // The entry in the index must go: it would be back when the new one has expired.
+        replace_key(tx, key, entry)?;
     }
     Ok(entry)
 }
@@ -242,7 +243,8 @@ fn insert_key(
     Ok(entry)
 }
 
-/// Inserts a key in place of one that has expired and is not pruned yet, or that another body held.
+/// Inserts a key in place of one that has expired and is not pruned yet, that expires later, or that
+/// another body held.
 fn replace_key(tx: &mut WriteTransaction<'_, '_>, key: KeyDigest, entry: KeyEntry) -> Result<()> {
     if !tx.recent_keys.is_certainly_new(key) {
         key_index::remove_from_index(tx.sql, key)?;

@@ -1,12 +1,18 @@
-//! The index of dedup keys: sorted blocks of keys, one block per row of `key_blocks`.
+//! The index of dedup keys: sorted blocks of keys, one block per row of `key_blocks_young` or
+//! `key_blocks`.
 //!
 //! A row per key made merging expensive, so neighbours share a row: a *block* of up to eighty keys,
 //! sorted by digest. A block holds every key from its `first` position up to the next block's. The
 //! position of a key is the upper half of its digest. New keys are merged into their block together;
 //! a block that grows too large is split.
 //!
-//! Keys only move forward, into a block split off behind the one they were in. So a reader that
-//! reads all blocks in order, a few per read, misses no key that was there when it started.
+//! There are two levels. A merge writes every page that one of its keys belongs to, so keys are merged
+//! into the *young* level, which has few pages, and moved from there to the *old* one when a few million
+//! have gathered: then many go to each of its pages.
+//!
+//! Keys only move forward, into a block split off behind the one they were in, or from the young level
+//! to the old one. So a reader that reads all blocks in this order, a few per read, misses no key that
+//! was there when it started.
 //!
 //! Called by `recent_keys` (merging), `ingest` (lookups) and `prune`.
 
@@ -115,17 +121,48 @@ fn merge_into_batch(batch: &[u8], new: &[(KeyDigest, KeyEntry)]) -> Vec<u8> {
 /// with the overhead of the row.
 const BLOCK_KEYS_MAX: usize = 80;
 
-const BLOCK_CONTAINING: &str = "
-    SELECT first, keys FROM key_blocks WHERE first <= ?1 ORDER BY first DESC LIMIT 1";
+/// The statements of one level of the index. Of a key that is in both, the young one has the
+/// later entry. A reader that looks there first does not miss a key that moves to the old one.
+pub(super) struct IndexLevel {
+    block_containing: &'static str,
+    next_block_start: &'static str,
+    insert: &'static str,
+    replace: &'static str,
+    delete: &'static str,
+    pub(super) blocks_from: &'static str,
+}
 
-const NEXT_BLOCK_START: &str =
-    "SELECT first FROM key_blocks WHERE first > ?1 ORDER BY first LIMIT 1";
+macro_rules! index_level {
+    ($table:literal) => {
+        IndexLevel {
+            block_containing: concat!(
+                "SELECT first, keys FROM ",
+                $table,
+                " WHERE first <= ?1 ORDER BY first DESC LIMIT 1"
+            ),
+            next_block_start: concat!(
+                "SELECT first FROM ",
+                $table,
+                " WHERE first > ?1 ORDER BY first LIMIT 1"
+            ),
+            insert: concat!("INSERT INTO ", $table, " (first, keys) VALUES (?1, ?2)"),
+            replace: concat!("UPDATE ", $table, " SET keys = ?2 WHERE first = ?1"),
+            delete: concat!("DELETE FROM ", $table, " WHERE first = ?1"),
+            blocks_from: concat!(
+                "SELECT first, keys FROM ",
+                $table,
+                " WHERE first >= ?1 ORDER BY first LIMIT ?2"
+            ),
+        }
+    };
+}
 
-const INSERT: &str = "INSERT INTO key_blocks (first, keys) VALUES (?1, ?2)";
-
-const REPLACE: &str = "UPDATE key_blocks SET keys = ?2 WHERE first = ?1";
-
-const DELETE: &str = "DELETE FROM key_blocks WHERE first = ?1";
+/// Small, so that few pages are written for the keys merged into it.
+pub(super) static YOUNG: IndexLevel = index_level!("key_blocks_young");
+/// All other keys.
+pub(super) static OLD: IndexLevel = index_level!("key_blocks");
+/// In the order in which a reader looks for a key.
+pub(super) static LEVELS: [&IndexLevel; 2] = [&YOUNG, &OLD];
 
 /// The position of a key in the index: a number that sorts as the digest does.
 pub(super) fn key_position(key: KeyDigest) -> i64 {
@@ -139,12 +176,23 @@ pub(super) fn find_in_index(
     sql: &mut PreparedStatements<'_>,
     key: KeyDigest,
 ) -> Result<Option<KeyEntry>> {
-    find_by_statement(sql.get(BLOCK_CONTAINING)?, key)
+    for level in LEVELS {
+        if let Some(entry) = find_by_statement(sql.get(level.block_containing)?, key)? {
+            return Ok(Some(entry));
+        }
+    }
+    Ok(None)
 }
 
 /// [`find_in_index`] on a read-only connection.
 pub(super) fn find_read_only(connection: &Connection, key: KeyDigest) -> Result<Option<KeyEntry>> {
-    find_by_statement(&mut *connection.prepare_cached(BLOCK_CONTAINING)?, key)
+    for level in LEVELS {
+        let mut statement = connection.prepare_cached(level.block_containing)?;
+        if let Some(entry) = find_by_statement(&mut statement, key)? {
+            return Ok(Some(entry));
+        }
+    }
+    Ok(None)
 }
 
 fn find_by_statement(
@@ -160,33 +208,48 @@ fn find_by_statement(
 
 /// Removes a key; returns whether it was present.
 pub(super) fn remove_from_index(sql: &mut PreparedStatements<'_>, key: KeyDigest) -> Result<bool> {
-    let Some((first, before)) = read_block(sql, key)? else { return Ok(false) };
-    let after = retain_keys(&before, |other, _| other != key);
-    if after.len() == before.len() {
-        return Ok(false);
+    let mut is_removed = false;
+    for level in LEVELS {
+        let Some((first, before)) = level.read_block(sql, key)? else { continue };
+        let after = retain_keys(&before, |other, _| other != key);
+        if after.len() < before.len() {
+            level.write_remaining(sql, first, &after)?;
+            is_removed = true;
+        }
     }
-    write_remaining(sql, first, &after)?;
-    Ok(true)
+    Ok(is_removed)
 }
 
-fn read_block(sql: &mut PreparedStatements<'_>, key: KeyDigest) -> Result<Option<(i64, Vec<u8>)>> {
-    sql.get(BLOCK_CONTAINING)?
-        .query_row([key_position(key)], |row| Ok((row.get(0)?, row.get(1)?)))
-        .optional()
-}
-
-/// Writes the remaining keys of a block, or deletes it if none remain.
-fn write_remaining(sql: &mut PreparedStatements<'_>, first: i64, keys: &[u8]) -> Result<()> {
-    if keys.is_empty() {
-        sql.get(DELETE)?.execute([first])?;
-    } else {
-        sql.get(REPLACE)?.execute(params![first, keys])?;
+impl IndexLevel {
+    fn read_block(
+        &self,
+        sql: &mut PreparedStatements<'_>,
+        key: KeyDigest,
+    ) -> Result<Option<(i64, Vec<u8>)>> {
+        sql.get(self.block_containing)?
+            .query_row([key_position(key)], |row| Ok((row.get(0)?, row.get(1)?)))
+            .optional()
     }
-    Ok(())
+
+    /// Writes the remaining keys of a block, or deletes it if none remain.
+    fn write_remaining(
+        &self,
+        sql: &mut PreparedStatements<'_>,
+        first: i64,
+        keys: &[u8],
+    ) -> Result<()> {
+        if keys.is_empty() {
+            sql.get(self.delete)?.execute([first])?;
+        } else {
+            sql.get(self.replace)?.execute(params![first, keys])?;
+        }
+        Ok(())
+    }
 }
 
 /// A block that new keys are merged into.
 pub(super) struct KeyBlock {
+    level: &'static IndexLevel,
     /// `None` if the index has no block for these keys yet.
     first: Option<i64>,
     keys: Vec<u8>,
@@ -195,17 +258,21 @@ pub(super) struct KeyBlock {
 }
 
 impl KeyBlock {
-    /// The block that `key` belongs to.
-    pub(super) fn containing(sql: &mut PreparedStatements<'_>, key: KeyDigest) -> Result<Self> {
-        let (first, keys) = match read_block(sql, key)? {
+    /// The block of a level that `key` belongs to.
+    pub(super) fn containing(
+        sql: &mut PreparedStatements<'_>,
+        level: &'static IndexLevel,
+        key: KeyDigest,
+    ) -> Result<Self> {
+        let (first, keys) = match level.read_block(sql, key)? {
             Some((first, keys)) => (Some(first), keys),
             None => (None, Vec::new()),
         };
         let end = sql
-            .get(NEXT_BLOCK_START)?
+            .get(level.next_block_start)?
             .query_row([key_position(key)], |row| row.get(0))
             .optional()?;
-        Ok(Self { first, keys, end })
+        Ok(Self { level, first, keys, end })
     }
 
     /// How many of these sorted keys belong to the block; at most as many as are merged at once.
@@ -224,13 +291,13 @@ impl KeyBlock {
         let mut parts = split_into_blocks(&merged);
         if let Some((_, keys)) = parts.next() {
             match self.first {
-                Some(first) => sql.get(REPLACE)?.execute(params![first, keys])?,
+                Some(first) => sql.get(self.level.replace)?.execute(params![first, keys])?,
                 // This is the first block of the index.
-                None => sql.get(INSERT)?.execute(params![i64::MIN, keys])?,
+                None => sql.get(self.level.insert)?.execute(params![i64::MIN, keys])?,
             };
         }
         for (first, keys) in parts {
-            sql.get(INSERT)?.execute(params![first, keys])?;
+            sql.get(self.level.insert)?.execute(params![first, keys])?;
         }
         Ok(())
     }
@@ -255,9 +322,6 @@ fn split_into_blocks(keys: &[u8]) -> impl Iterator<Item = (i64, &[u8])> {
     })
 }
 
-pub(super) const BLOCKS_FROM: &str = "
-    SELECT first, keys FROM key_blocks WHERE first >= ?1 ORDER BY first LIMIT ?2";
-
 /// Some blocks in order.
 pub(super) struct BlockSlice {
     /// Each with its first position.
@@ -266,14 +330,15 @@ pub(super) struct BlockSlice {
     pub(super) next: Option<i64>,
 }
 
-/// Reads the next blocks from a position on.
+/// Reads the next blocks of a level from a position on.
 pub(super) fn read_blocks(
     connection: &Connection,
+    level: &IndexLevel,
     from: i64,
     blocks_max: usize,
 ) -> Result<BlockSlice> {
     let blocks: Vec<(i64, Vec<u8>)> =
-        connection.read_all(BLOCKS_FROM, params![from, blocks_max], |row| {
+        connection.read_all(level.blocks_from, params![from, blocks_max], |row| {
             Ok((row.get(0)?, row.get(1)?))
         })?;
     let is_full = blocks.len() == blocks_max;
@@ -284,10 +349,10 @@ pub(super) fn read_blocks(
 /// Blocks that are read to estimate the number of keys; a sample of some ten thousand keys.
 const ESTIMATE_BLOCKS: usize = 500;
 
-/// About how many keys there are. Digests are scattered evenly, so the share of all positions that the
+/// About how many keys a level has. Digests are scattered evenly, so the share of all positions that the
 /// first blocks cover tells the number of all blocks.
-pub(super) fn estimate_key_count(connection: &Connection) -> Result<usize> {
-    let BlockSlice { blocks, next } = read_blocks(connection, i64::MIN, ESTIMATE_BLOCKS)?;
+pub(super) fn estimate_key_count(connection: &Connection, level: &IndexLevel) -> Result<usize> {
+    let BlockSlice { blocks, next } = read_blocks(connection, level, i64::MIN, ESTIMATE_BLOCKS)?;
     let count = |blocks: &[(i64, Vec<u8>)]| blocks.iter().map(|(_, keys)| count_keys(keys)).sum();
     match &blocks[..] {
         // The last block ends where the next one begins, which is not known: it is not counted.
@@ -300,22 +365,59 @@ pub(super) fn estimate_key_count(connection: &Connection) -> Result<usize> {
     }
 }
 
-/// Removes expired keys from the next blocks; returns how many, and where to continue if there may
-/// be more.
+/// Moves at least `count` keys from the young level to the old one, beginning with the block at or
+/// behind `from`; returns how many, and where to continue unless that was the last block.
+pub(super) fn move_to_old(
+    connection: &Connection,
+    sql: &mut PreparedStatements<'_>,
+    from: i64,
+    count: usize,
+) -> Result<(usize, Option<i64>)> {
+    let blocks_max = count.div_ceil(BLOCK_KEYS_MAX / 2).max(1);
+    let BlockSlice { blocks, next } = read_blocks(connection, &YOUNG, from, blocks_max)?;
+    let mut moved = 0;
+    for (first, block) in blocks {
+        let keys: Vec<(KeyDigest, KeyEntry)> = batch_keys(&block).collect();
+        merge_sorted_keys(sql, &OLD, &keys)?;
+        sql.get(YOUNG.delete)?.execute([first])?;
+        moved += keys.len();
+    }
+    Ok((moved, next))
+}
+
+/// Merges any number of sorted keys into a level.
+fn merge_sorted_keys(
+    sql: &mut PreparedStatements<'_>,
+    level: &'static IndexLevel,
+    mut rest: &[(KeyDigest, KeyEntry)],
+) -> Result<()> {
+    while let Some((key, _)) = rest.first() {
+        let block = KeyBlock::containing(sql, level, *key)?;
+        let keys: Vec<KeyDigest> = rest.iter().take(BLOCK_KEYS_MAX).map(|(key, _)| *key).collect();
+        let (new, later) = rest.split_at(block.count_belonging(&keys));
+        block.merge_keys(sql, new)?;
+        rest = later;
+    }
+    Ok(())
+}
+
+/// Removes expired keys from the next blocks of a level; returns how many, and where to continue if
+/// there may be more.
 pub(super) fn prune_blocks(
     connection: &Connection,
     sql: &mut PreparedStatements<'_>,
+    level: &IndexLevel,
     from: i64,
     blocks_max: usize,
     now: Timestamp,
 ) -> Result<(usize, Option<i64>)> {
-    let BlockSlice { blocks, next } = read_blocks(connection, from, blocks_max)?;
+    let BlockSlice { blocks, next } = read_blocks(connection, level, from, blocks_max)?;
     let mut removed = 0;
     for (first, before) in blocks {
         let after = retain_keys(&before, |_, entry| entry.expires_at > now);
         if after.len() < before.len() {
             removed += count_keys(&before) - count_keys(&after);
-            write_remaining(sql, first, &after)?;
+            level.write_remaining(sql, first, &after)?;
         }
     }
     Ok((removed, next))

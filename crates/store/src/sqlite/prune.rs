@@ -76,7 +76,29 @@ pub(super) struct PruneProgress {
     destination: i64,
     round_ended_at: Timestamp,
     /// Where the walk over the key index continues.
-    next_key_position: Option<i64>,
+    next_key_position: Option<KeyPosition>,
+}
+
+/// A position in one of the [`key_index::LEVELS`].
+#[derive(Clone, Copy, Debug)]
+struct KeyPosition {
+    level: usize,
+    position: i64,
+}
+
+impl KeyPosition {
+    const START: Self = Self { level: 0, position: i64::MIN };
+
+    /// Where the walk continues in the same level, or else with the next one.
+    fn following(self, next: Option<i64>) -> Option<Self> {
+        match next {
+            Some(position) => Some(Self { position, ..self }),
+            None if self.level + 1 < key_index::LEVELS.len() => {
+                Some(Self { level: self.level + 1, ..Self::START })
+            }
+            None => None,
+        }
+    }
 }
 
 impl PruneProgress {
@@ -516,9 +538,20 @@ const KEY_BLOCKS_PER_SLICE: usize = 40;
 /// key.
 fn prune_keys(tx: &mut WriteTransaction<'_, '_>, now: Timestamp) -> Result<(usize, bool)> {
     let recent = tx.recent_keys.prune_expired(tx.sql, now, RECENT_KEYS_PER_SLICE)?;
-    let from = tx.prune_progress.next_key_position.unwrap_or(i64::MIN);
-    let (indexed, next) =
-        key_index::prune_blocks(tx.connection, tx.sql, from, KEY_BLOCKS_PER_SLICE, now)?;
+    let mut from = tx.prune_progress.next_key_position.unwrap_or(KeyPosition::START);
+    let mut indexed = 0;
+    let next = loop {
+        let level = key_index::LEVELS[from.level];
+        let blocks = KEY_BLOCKS_PER_SLICE;
+        let (removed, next) =
+            key_index::prune_blocks(tx.connection, tx.sql, level, from.position, blocks, now)?;
+        indexed += removed;
+        match from.following(next) {
+            // The rest of a level is less than a slice.
+            Some(following) if following.level != from.level => from = following,
+            following => break following,
+        }
+    };
     tx.prune_progress.next_key_position = next;
     Ok((recent + indexed, recent == RECENT_KEYS_PER_SLICE || next.is_some()))
 }
@@ -619,7 +652,7 @@ mod tests {
             ("destination after", DESTINATION_AFTER),
             ("cursor", CURSOR),
             ("next to look at", DUE_DEFERRED),
-            ("next keys", key_index::BLOCKS_FROM),
+            ("next keys", key_index::OLD.blocks_from),
         ];
         for (name, sql) in statements {
             let steps = query_plan(sql);

@@ -6,8 +6,8 @@
 //! too many are there they are *merged* into the index (see `key_index`) in index order, so that
 //! neighbours share a block, some with every commit. A batch goes when all its keys are merged.
 //!
-//! The larger the index, the fewer recent keys share a page of it. So they are merged range by range:
-//! while the others are merged, each range gathers keys, twice as many as if all were merged together.
+//! They are merged range by range: while the others are merged, each range gathers keys, twice as many
+//! as if all were merged together. From the young level of the index, keys are moved on to the old one.
 //!
 //! A key is on disk from the commit that stores its event, in a batch or in the index. The memory
 //! holds nothing that the batches do not; it is loaded from them when the store is opened. How far
@@ -42,6 +42,11 @@ use super::{
 pub(super) const MERGE_AT: usize = 220_000;
 /// The index is merged in as many ranges, one after the other. The table `key_ranges` depends on it.
 const KEY_RANGES: usize = 16;
+/// The young level of the index may have as many times the keys that memory may have.
+const YOUNG_FACTOR: usize = 8;
+/// Keys moved to the old level per key merged into the young one. Must be more than one, or the young
+/// one would grow.
+const MOVED_PER_MERGED: usize = 2;
 /// Keys merged per new key, at least. Must be more than one, or there would be ever more recent keys.
 const MERGED_PER_NEW: usize = 2;
 /// Merged batches deleted per commit. Must be more than one, or there would be ever more batches.
@@ -84,6 +89,18 @@ struct KeyChanges {
     merge_started: bool,
     /// All batches up to this one are deleted.
     removed_through: Option<i64>,
+    /// The young level after the transaction.
+    young: Option<YoungLevel>,
+}
+
+/// The young level of the index, from which keys are moved in index order, again and again.
+#[derive(Clone, Copy, Debug)]
+struct YoungLevel {
+    /// About how many keys it has: those that were pruned are still counted. `None` until the index has
+    /// been read; nothing is moved before.
+    count: Option<usize>,
+    /// Where moving continues.
+    next: i64,
 }
 
 /// A shared handle to the recent keys, some of which may not be committed yet. Only the writer
@@ -123,6 +140,7 @@ pub(super) struct RecentKeys {
     merged_through: [i64; KEY_RANGES],
     /// All batches up to this one are deleted.
     removed_through: i64,
+    young: YoungLevel,
     changes: KeyChanges,
 }
 
@@ -168,6 +186,7 @@ impl RecentKeys {
             merge: None,
             merged_through,
             removed_through: 0,
+            young: YoungLevel { count: None, next: i64::MIN },
             changes: KeyChanges::default(),
         };
         let mut map = keys.map.lock();
@@ -287,9 +306,34 @@ impl RecentKeys {
     }
 
     /// Writes the keys that the transaction added, and merges some in proportion.
-    pub(super) fn write_and_merge(&mut self, sql: &mut PreparedStatements<'_>) -> Result<()> {
+    pub(super) fn write_and_merge(
+        &mut self,
+        connection: &Connection,
+        sql: &mut PreparedStatements<'_>,
+    ) -> Result<()> {
         self.write_batch(sql)?;
-        self.merge_some(sql)
+        let merged = self.merge_some(sql)?;
+        self.move_some(connection, sql, merged)
+    }
+
+    /// Moves some keys to the old level of the index, in proportion to those merged.
+    fn move_some(
+        &mut self,
+        connection: &Connection,
+        sql: &mut PreparedStatements<'_>,
+        merged: usize,
+    ) -> Result<()> {
+        let YoungLevel { count: Some(count), next } = self.young else { return Ok(()) };
+        let mut young = YoungLevel { count: Some(count + merged), next };
+        if merged > 0 && count + merged > YOUNG_FACTOR * self.merge_at {
+            let wanted = MOVED_PER_MERGED * merged;
+            let (moved, next) = key_index::move_to_old(connection, sql, young.next, wanted)?;
+            let is_empty = moved == 0 && young.next == i64::MIN;
+            let remaining = if is_empty { 0 } else { (count + merged).saturating_sub(moved) };
+            young = YoungLevel { count: Some(remaining), next: next.unwrap_or(i64::MIN) };
+        }
+        self.changes.young = Some(young);
+        Ok(())
     }
 
     fn write_batch(&mut self, sql: &mut PreparedStatements<'_>) -> Result<()> {
@@ -301,23 +345,25 @@ impl RecentKeys {
         Ok(())
     }
 
-    fn merge_some(&mut self, sql: &mut PreparedStatements<'_>) -> Result<()> {
+    /// Returns how many keys were merged.
+    fn merge_some(&mut self, sql: &mut PreparedStatements<'_>) -> Result<usize> {
         self.remove_merged_batches(sql)?;
         if self.merge.is_none() && self.map.lock().len() >= self.merge_at {
             self.merge = Some(self.start_merge());
             self.changes.merge_started = true;
         }
-        let Some(merge) = &self.merge else { return Ok(()) };
+        let Some(merge) = &self.merge else { return Ok(0) };
         let target = (merge.merged + self.changes.added * MERGED_PER_NEW).min(merge.keys.len());
-        let mut merged = merge.merged;
+        let (mut merged, mut new_count) = (merge.merged, 0);
         while merged < target {
-            let block = KeyBlock::containing(sql, merge.keys[merged])?;
+            let block = KeyBlock::containing(sql, &key_index::YOUNG, merge.keys[merged])?;
             let remaining = &merge.keys[merged..];
             let keys = &remaining[..block.count_belonging(remaining)];
             let new = still_unmerged(&self.map.lock(), keys, merge.last_batch);
             new.iter().for_each(|(key, _)| self.filter.add(*key));
             if !new.is_empty() {
                 block.merge_keys(sql, &new)?;
+                new_count += new.len();
             }
             merged += keys.len();
         }
@@ -325,7 +371,7 @@ impl RecentKeys {
             sql.get(STORE_RANGE)?.execute(params![merge.range, merge.last_batch])?;
         }
         self.changes.merged_until = Some(merged);
-        Ok(())
+        Ok(new_count)
     }
 
     /// Starts to merge the range whose last merge is the longest ago.
@@ -352,7 +398,6 @@ impl RecentKeys {
 
     /// Forgets merged keys: from this commit on they are found in the index.
     pub(super) fn on_commit(&mut self) {
-        self.filter.poll_scan();
         let changes = std::mem::take(&mut self.changes);
         if let (Some(merge), Some(merged)) = (&mut self.merge, changes.merged_until) {
             let mut map = self.map.lock();
@@ -369,6 +414,12 @@ impl RecentKeys {
         }
         if let Some(removed) = changes.removed_through {
             self.removed_through = removed;
+        }
+        if let Some(young) = changes.young {
+            self.young = young;
+        }
+        if let Some(count) = self.filter.poll_scan() {
+            self.young.count = Some(count);
         }
     }
 
@@ -440,6 +491,9 @@ const BLOCK_WORDS: usize = 8;
 /// Capacity of the smallest filter, in keys: 1.5 MiB.
 const CAPACITY_MIN: usize = 1 << 20;
 const BLOCKS_PER_READ: usize = 100;
+/// A filter has room for this part more of the keys that are there. The next one is read while it is
+/// still in use, so both take memory for a moment.
+const FILTER_ROOM_DIVISOR: usize = 4;
 /// Pause after a failed scan.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 
@@ -481,9 +535,16 @@ impl BloomFilter {
     }
 }
 
+/// What a scan of the index found.
+struct ScannedIndex {
+    bloom: BloomFilter,
+    /// The number of keys in the young level.
+    young_keys: usize,
+}
+
 /// A thread that reads the index into a new filter.
 struct IndexScan {
-    result: Receiver<BloomFilter>,
+    result: Receiver<ScannedIndex>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
     /// Keys merged since the scan started, which it may have missed.
@@ -524,12 +585,13 @@ impl KeyFilter {
 
     fn start_scan(&self) -> Option<IndexScan> {
         let (report, result) = sync_channel(1);
+        let known_keys = self.bloom.as_ref().map_or(0, |bloom| bloom.count);
         let stop = Arc::new(AtomicBool::new(false));
         let thread = std::thread::Builder::new().name("surehook-filter".to_owned()).spawn({
             let (file, stop) = (self.file.clone(), Arc::clone(&stop));
-            move || match schema::open_reader(&file).and_then(|file| read_index(&file, &stop)) {
+            move || match schema::open_reader(&file).and_then(|file| read_index(&file, known_keys, &stop)) {
                 // The receiver is gone if the store was closed in the meantime.
-                Ok(bloom) => drop(report.send(bloom)),
+                Ok(scanned) => drop(report.send(scanned)),
                 Err(error) => {
                     tracing::warn!(%error, "could not read the key index; continuing without a filter");
                 }
@@ -557,14 +619,17 @@ impl KeyFilter {
         }
     }
 
-    /// Takes over the result of a finished scan; starts another one when the filter is full.
-    fn poll_scan(&mut self) {
+    /// Takes over the result of a finished scan, and returns about how many keys are in the young level
+    /// now; starts another scan when the filter is full.
+    fn poll_scan(&mut self) -> Option<usize> {
         if let Some(scan) = &mut self.scan {
             match scan.result.try_recv() {
-                Ok(mut bloom) => {
+                Ok(ScannedIndex { mut bloom, young_keys }) => {
+                    let young_keys = young_keys + scan.added_since.len();
                     scan.added_since.drain(..).for_each(|hash| bloom.insert(hash));
                     self.bloom = Some(bloom);
                     self.scan = None;
+                    return Some(young_keys);
                 }
                 Err(TryRecvError::Disconnected) => {
                     self.scan = None;
@@ -578,23 +643,41 @@ impl KeyFilter {
             self.retry_at = None;
             self.scan = self.start_scan();
         }
+        None
     }
 }
 
-/// Reads all keys into a filter that has room for about as many again.
-fn read_index(connection: &Connection, stop: &AtomicBool) -> Result<BloomFilter> {
+/// Reads all keys into a filter that has room for some more.
+/// `known_keys` are there at least: the estimate is too low where the young level has few keys in its
+/// first positions.
+fn read_index(
+    connection: &Connection,
+    known_keys: usize,
+    stop: &AtomicBool,
+) -> Result<ScannedIndex> {
     // Estimated instead of collecting all keys first, which took more memory than the filter itself.
-    let keys = key_index::estimate_key_count(connection)?;
-    let mut bloom = BloomFilter::with_capacity((2 * keys).max(CAPACITY_MIN));
-    let mut next = Some(i64::MIN);
-    while let Some(from) = next.filter(|_| !stop.load(Ordering::Relaxed)) {
-        let slice = key_index::read_blocks(connection, from, BLOCKS_PER_READ)?;
-        next = slice.next;
-        for (_, block) in slice.blocks {
-            key_index::batch_keys(&block).for_each(|(key, _)| bloom.insert(key.half()));
+    let mut keys = 0;
+    for level in key_index::LEVELS {
+        keys += key_index::estimate_key_count(connection, level)?;
+    }
+    let keys = keys.max(known_keys);
+    let mut bloom =
+        BloomFilter::with_capacity((keys + keys / FILTER_ROOM_DIVISOR).max(CAPACITY_MIN));
+    let mut young_keys = 0;
+    for level in key_index::LEVELS {
+        let mut next = Some(i64::MIN);
+        while let Some(from) = next.filter(|_| !stop.load(Ordering::Relaxed)) {
+            let slice = key_index::read_blocks(connection, level, from, BLOCKS_PER_READ)?;
+            next = slice.next;
+            for (_, block) in slice.blocks {
+                key_index::batch_keys(&block).for_each(|(key, _)| bloom.insert(key.half()));
+            }
+        }
+        if std::ptr::eq(level, &key_index::YOUNG) {
+            young_keys = bloom.count;
         }
     }
-    Ok(bloom)
+    Ok(ScannedIndex { bloom, young_keys })
 }
 
 #[cfg(test)]

@@ -797,7 +797,7 @@ impl WriterThread<'_> {
             job.run(&mut tx)?;
         }
         duplicates::write_sightings(&mut tx, sightings)?;
-        self.state.recent_keys.write_and_merge(&mut self.sql)?;
+        self.state.recent_keys.write_and_merge(self.connection, &mut self.sql)?;
         self.state.recent_terms.merge_some(&mut self.sql)?;
         self.state.counts.write(self.connection)?;
         // A transaction without changes writes nothing, and must stay as cheap.

@@ -128,6 +128,7 @@ const INVALID_STATEMENTS: &[(&str, &str)] = &[
     ("terms_are_whole", "UPDATE terms_fresh SET terms = zeroblob(12)"),
     ("keys_are_whole", "UPDATE key_packs SET keys = x''"),
     ("keys_are_whole", "UPDATE key_packs SET keys = zeroblob(47)"),
+    ("keys_are_whole", "INSERT INTO key_blocks_young VALUES (1, zeroblob(47))"),
     ("range_is_known", "INSERT INTO key_ranges VALUES (16, 1)"),
     ("range_is_known", "INSERT INTO key_ranges VALUES (-1, 1)"),
     ("next_is_known", "UPDATE wills SET next = 'whim'"),

@@ -49,19 +49,13 @@ pub(in super::super) fn insert_sorted_keys(connection: &Connection, keys: &[KeyD
     insert_sorted_entries(&mut PreparedStatements::new(connection), &all);
 }
 
-fn insert_sorted_entries(sql: &mut PreparedStatements<'_>, mut rest: &[(KeyDigest, KeyEntry)]) {
-    while let Some((key, _)) = rest.first() {
-        let block = KeyBlock::containing(sql, *key).unwrap();
-        let keys: Vec<KeyDigest> = rest.iter().map(|(key, _)| *key).collect();
-        let (new, later) = rest.split_at(block.count_belonging(&keys));
-        block.merge_keys(sql, new).unwrap();
-        rest = later;
-    }
+fn insert_sorted_entries(sql: &mut PreparedStatements<'_>, keys: &[(KeyDigest, KeyEntry)]) {
+    merge_sorted_keys(sql, &OLD, keys).unwrap();
 }
 
 /// Reads all keys of the index; asserts that each block is sorted, within its range and not too large.
 fn read_checked_index(connection: &Connection) -> BTreeMap<KeyDigest, KeyEntry> {
-    let BlockSlice { blocks, next } = read_blocks(connection, i64::MIN, 1_000_000).unwrap();
+    let BlockSlice { blocks, next } = read_blocks(connection, &OLD, i64::MIN, 1_000_000).unwrap();
     assert_eq!(next, None);
     let ends = blocks.iter().skip(1).map(|(first, _)| Some(*first)).chain([None]);
     let mut all = BTreeMap::new();
@@ -101,8 +95,10 @@ fn any_key() -> impl Strategy<Value = KeyDigest> {
 
 fn empty_index() -> Connection {
     let connection = Connection::open_in_memory().unwrap();
-    let table = "CREATE TABLE key_blocks (first INTEGER PRIMARY KEY, keys BLOB NOT NULL) STRICT";
-    connection.execute_batch(table).unwrap();
+    for table in ["key_blocks", "key_blocks_young"] {
+        let columns = "(first INTEGER PRIMARY KEY, keys BLOB NOT NULL) STRICT";
+        connection.execute_batch(&format!("CREATE TABLE {table} {columns}")).unwrap();
+    }
     connection
 }
 
@@ -146,7 +142,7 @@ proptest! {
                     let (before, mut removed) = (model.len(), 0);
                     let mut next = Some(i64::MIN);
                     while let Some(from) = next {
-                        let (count, then) = prune_blocks(&connection, &mut sql, from, blocks_max, now).unwrap();
+                        let (count, then) = prune_blocks(&connection, &mut sql, &OLD, from, blocks_max, now).unwrap();
                         removed += count;
                         next = then;
                     }
@@ -174,7 +170,7 @@ proptest! {
         let mut seen = BTreeSet::new();
         let (mut next, mut meanwhile) = (Some(i64::MIN), meanwhile.into_iter());
         while let Some(from) = next {
-            let slice = read_blocks(&connection, from, 1).unwrap();
+            let slice = read_blocks(&connection, &OLD, from, 1).unwrap();
             next = slice.next;
             seen.extend(slice.blocks.iter().flat_map(|(_, keys)| batch_keys(keys)).map(|(key, _)| key));
             match meanwhile.next() {
@@ -187,13 +183,41 @@ proptest! {
                 Some(IndexStep::Remove(key)) => drop(remove_from_index(&mut sql, key).unwrap()),
                 Some(IndexStep::PruneProgress { now, .. }) => {
                     let now = Timestamp::from_millis(now);
-                    prune_blocks(&connection, &mut sql, i64::MIN, 1_000_000, now).unwrap();
+                    prune_blocks(&connection, &mut sql, &OLD, i64::MIN, 1_000_000, now).unwrap();
                 }
                 None => {}
             }
         }
         let is_present = |key: &KeyDigest| find_read_only(&connection, *key).unwrap().is_some();
         prop_assert!(before.iter().all(|(key, _)| seen.contains(key) || !is_present(key)));
+    }
+
+    #[test]
+    fn moving_to_the_old_level_keeps_the_latest_entry_of_every_key(
+        old in prop::collection::btree_map(any_key(), 0_i64..100, 0..300),
+        young in prop::collection::btree_map(any_key(), 100_i64..200, 0..300),
+        counts in prop::collection::vec(1_usize..200, 1..12),
+    ) {
+        let connection = empty_index();
+        let mut sql = PreparedStatements::new(&connection);
+        let [old, young] = [old, young].map(|keys| {
+            keys.into_iter().map(|(key, at)| (key, entry(at))).collect::<Vec<_>>()
+        });
+        merge_sorted_keys(&mut sql, &OLD, &old).unwrap();
+        merge_sorted_keys(&mut sql, &YOUNG, &young).unwrap();
+        let latest: BTreeMap<_, _> = old.into_iter().chain(young.iter().copied()).collect();
+        let (mut from, mut moved) = (Some(i64::MIN), 0);
+        for count in counts.into_iter().cycle() {
+            for (key, entry) in &latest {
+                prop_assert_eq!(find_in_index(&mut sql, *key).unwrap(), Some(*entry));
+            }
+            let Some(position) = from else { break };
+            let (some, next) = move_to_old(&connection, &mut sql, position, count).unwrap();
+            from = next;
+            moved += some;
+        }
+        prop_assert_eq!(moved, young.len());
+        prop_assert_eq!(read_checked_index(&connection), latest);
     }
 
     #[test]
@@ -214,7 +238,7 @@ fn blocks_of_a_full_index_are_neither_too_many_nor_too_large() {
         keys.sort_unstable();
         insert_sorted_keys(&connection, &keys);
         let count = read_checked_index(&connection).len();
-        let blocks = read_blocks(&connection, i64::MIN, 1_000_000).unwrap().blocks;
+        let blocks = read_blocks(&connection, &OLD, i64::MIN, 1_000_000).unwrap().blocks;
         assert!(
             blocks.len() * BLOCK_KEYS_MAX / 2 <= count + BLOCK_KEYS_MAX,
             "{} blocks",
@@ -227,9 +251,13 @@ fn blocks_of_a_full_index_are_neither_too_many_nor_too_large() {
 
 #[test]
 fn no_statement_scans_the_whole_table() {
-    for sql in [BLOCK_CONTAINING, NEXT_BLOCK_START, INSERT, REPLACE, DELETE, BLOCKS_FROM] {
-        let steps = query_plan(sql);
-        assert!(steps.iter().all(|step| step.starts_with("SEARCH")), "{sql}: {steps:#?}");
+    for level in LEVELS {
+        let IndexLevel { block_containing, next_block_start, insert, replace, delete, blocks_from } =
+            *level;
+        for sql in [block_containing, next_block_start, insert, replace, delete, blocks_from] {
+            let steps = query_plan(sql);
+            assert!(steps.iter().all(|step| step.starts_with("SEARCH")), "{sql}: {steps:#?}");
+        }
     }
 }
 
@@ -263,7 +291,7 @@ fn number_of_keys_is_estimated_from_the_first_blocks() {
             (1..=count).map(|n| KeyDigest::from_bytes(scattered(n).to_be_bytes())).collect();
         keys.sort_unstable();
         insert_sorted_keys(&connection, &keys);
-        estimate_key_count(&connection).unwrap()
+        estimate_key_count(&connection, &OLD).unwrap()
     };
     assert_eq!([estimate(0), estimate(1), estimate(1000)], [0, 1, 1000]);
     // Far more than the blocks that are read.

@@ -29,7 +29,7 @@ fn rolled_back_merge_loses_no_later_key() {
     // The commit that starts a merge fails, as it does on a full disk.
     connection.execute_batch("BEGIN").unwrap();
     ["a", "b", "c", "d"].iter().for_each(|key| insert(&mut recent, &mut sql, key));
-    recent.write_and_merge(&mut sql).unwrap();
+    recent.write_and_merge(&connection, &mut sql).unwrap();
     connection.execute_batch("ROLLBACK").unwrap();
     recent.on_rollback();
     // Too few to start another merge, enough to finish the one that was rolled back.
@@ -37,7 +37,7 @@ fn rolled_back_merge_loses_no_later_key() {
     for key in &late {
         connection.execute_batch("BEGIN").unwrap();
         insert(&mut recent, &mut sql, key);
-        recent.write_and_merge(&mut sql).unwrap();
+        recent.write_and_merge(&connection, &mut sql).unwrap();
         connection.execute_batch("COMMIT").unwrap();
         recent.on_commit();
     }
@@ -65,7 +65,7 @@ fn readers_find_a_key_in_memory_until_it_is_in_the_index() {
     for (count, key) in all.iter().enumerate() {
         connection.execute_batch("BEGIN").unwrap();
         insert(&mut recent, &mut sql, key);
-        recent.write_and_merge(&mut sql).unwrap();
+        recent.write_and_merge(&connection, &mut sql).unwrap();
         connection.execute_batch("COMMIT").unwrap();
         recent.on_commit();
         for inserted in &all[..=count] {
@@ -100,17 +100,17 @@ fn expired_key_is_removed_from_its_batch_for_good() {
     for (key, until) in [("a", 10), ("b", 20), ("c", 10)] {
         claim(&mut recent, &mut sql, key, until);
     }
-    recent.write_and_merge(&mut sql).unwrap();
+    recent.write_and_merge(&connection, &mut sql).unwrap();
     recent.on_commit();
     // A key is claimed again: the old entry goes, the new one is in the new batch.
     claim(&mut recent, &mut sql, "a", 30);
-    recent.write_and_merge(&mut sql).unwrap();
+    recent.write_and_merge(&connection, &mut sql).unwrap();
     recent.on_commit();
     assert_eq!(stored_keys(), [(1, digest("b")), (1, digest("c")), (2, digest("a"))]);
 
     let prune = |recent: &mut RecentKeys, sql: &mut PreparedStatements<'_>, now| {
         let pruned = recent.prune_expired(sql, Timestamp::from_millis(now), 100).unwrap();
-        recent.write_and_merge(sql).unwrap();
+        recent.write_and_merge(&connection, sql).unwrap();
         recent.on_commit();
         pruned
     };
@@ -138,7 +138,7 @@ impl MergingStore<'_> {
         for number in first..first + count {
             insert(&mut self.recent, &mut self.sql, &format!("key-{number}"));
         }
-        self.recent.write_and_merge(&mut self.sql).unwrap();
+        self.recent.write_and_merge(self.connection, &mut self.sql).unwrap();
         self.connection.execute_batch("COMMIT").unwrap();
         self.recent.on_commit();
     }
@@ -157,6 +157,8 @@ fn batches_are_removed_when_every_range_is_merged_and_lose_no_key() {
     let recent = RecentKeys::load(&connection, &file, 400).unwrap();
     let mut store =
         MergingStore { connection: &connection, sql: PreparedStatements::new(&connection), recent };
+    // Keys are moved to the old level as soon as the index has been read.
+    store.recent.filter.scan.as_mut().unwrap().thread.take().unwrap().join().unwrap();
     let mut most_in_batches = 0;
 
     for commit in 0..600 {
@@ -166,6 +168,11 @@ fn batches_are_removed_when_every_range_is_merged_and_lose_no_key() {
     }
 
     assert!(most_in_batches < 1500, "{most_in_batches} keys wait in batches");
+    let [young, old] = key_index::LEVELS.map(|level| {
+        let slice = key_index::read_blocks(&connection, level, i64::MIN, 1000).unwrap();
+        slice.blocks.iter().map(|(_, keys)| keys.len() / 48).sum::<usize>()
+    });
+    assert!(young <= YOUNG_FACTOR * 400 + 500 && old > 1000, "{young} keys are young, {old} old");
     // A process that starts now finds every key, and loads those of an interrupted merge at most again.
     let again = RecentKeys::load(&connection, &file, 400).unwrap();
     let loaded = again.map.lock().len();
@@ -229,7 +236,7 @@ fn finish_scan(filter: &mut KeyFilter) {
     if let Some(thread) = filter.scan.as_mut().and_then(|scan| scan.thread.take()) {
         thread.join().unwrap();
     }
-    filter.poll_scan();
+    let _young_keys = filter.poll_scan();
     assert!(filter.scan.is_none() && filter.bloom.is_some());
 }
 
@@ -280,7 +287,7 @@ fn full_filter_is_rebuilt() {
     filter.bloom.as_mut().unwrap().capacity = 10;
     filter.add(indexed_digest(2, 0));
 
-    filter.poll_scan();
+    assert_eq!(filter.poll_scan(), None);
     finish_scan(&mut filter);
 
     assert_eq!(filter.bloom.as_ref().unwrap().capacity, CAPACITY_MIN);

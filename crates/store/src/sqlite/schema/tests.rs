@@ -358,6 +358,18 @@ fn no_batch_of_an_older_file_counts_as_merged() {
 }
 
 #[test]
+fn indexed_keys_of_an_older_file_are_in_the_old_level() {
+    let (_folder, migrated) = migrate_old(
+        "-- 0033",
+        "INSERT INTO key_blocks VALUES (-9223372036854775808, zeroblob(48))",
+    );
+
+    let key = KeyDigest::from_bytes([0; 16]);
+    assert!(key_index::find_read_only(&migrated, key).unwrap().is_some());
+    assert_eq!(key_index::estimate_key_count(&migrated, &key_index::OLD).unwrap(), 1);
+}
+
+#[test]
 fn indexed_keys_of_an_older_file_are_found_in_blocks() {
     // Scattered, with two that differ only in the lower half where a block would end.
     let numbers = (0..200_u128).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835));

@@ -345,14 +345,16 @@ fn render_growth(report: &GrowthReport) -> String {
     ];
     format!(
         "filled store: {} events, half of them delivered; {}\n\
-         {}peak memory with the filled store: {} (target at most {}: {}), with the empty one {}\n",
+         {}peak memory with the filled store: {} (target at most {}: {}), with the empty one {}\n\
+         (anonymous memory; resident, with pages of the program and files: {})\n",
         thousands(report.stored_events as f64),
         bytes(Some(report.data_bytes)),
         columns(&rows),
-        bytes(report.rss_peak_bytes),
-        bytes(Some(report.rss_peak_bytes_max)),
+        bytes(report.anonymous_peak_bytes),
+        bytes(Some(report.anonymous_peak_bytes_max)),
         met(report.memory_met()),
-        bytes(report.empty_rss_peak_bytes),
+        bytes(report.empty_anonymous_peak_bytes),
+        bytes(report.rss_peak_bytes),
     )
 }
 

@@ -1,6 +1,8 @@
 //! CPU and memory of processes, read from `/proc` on Linux. On other systems the report omits them.
 
 use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// The kernel reports CPU time in ticks of `USER_HZ`, which is 100 on every architecture Rust runs
@@ -15,6 +17,12 @@ pub(crate) fn rss_bytes(pid: u32) -> Option<u64> {
 /// Peak resident memory since the start of the process or the last [`reset_peak`].
 fn rss_peak_bytes(pid: u32) -> Option<u64> {
     parse_status_bytes(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "VmHWM:")
+}
+
+/// Memory that a process allocated itself, without the pages of its program and files, which the
+/// kernel can drop.
+fn anonymous_bytes(pid: u32) -> Option<u64> {
+    parse_status_bytes(&fs::read_to_string(format!("/proc/{pid}/status")).ok()?, "RssAnon:")
 }
 
 fn reset_peak(pid: u32) {
@@ -60,6 +68,40 @@ impl UsageMeter {
                 .map(|(now, before)| now.saturating_sub(before)),
             rss_peak_bytes: rss_peak_bytes(self.pid),
         }
+    }
+}
+
+const ANONYMOUS_SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Peak of the anonymous memory of a process. The kernel keeps none, so it is sampled.
+#[derive(Debug)]
+pub(crate) struct AnonymousMemoryMeter {
+    peak: Arc<AtomicU64>,
+    sampling: tokio::task::JoinHandle<()>,
+}
+
+impl AnonymousMemoryMeter {
+    pub(crate) fn start(pid: u32) -> Self {
+        let peak = Arc::new(AtomicU64::new(0));
+        let shared_peak = Arc::clone(&peak);
+        let sampling = tokio::spawn(async move {
+            while let Some(bytes) = anonymous_bytes(pid) {
+                shared_peak.fetch_max(bytes, Ordering::Relaxed);
+                tokio::time::sleep(ANONYMOUS_SAMPLE_INTERVAL).await;
+            }
+        });
+        Self { peak, sampling }
+    }
+
+    /// The peak since the start; none if it cannot be read on this system.
+    pub(crate) fn peak_bytes(&self) -> Option<u64> {
+        Some(self.peak.load(Ordering::Relaxed)).filter(|bytes| *bytes > 0)
+    }
+}
+
+impl Drop for AnonymousMemoryMeter {
+    fn drop(&mut self) {
+        self.sampling.abort();
     }
 }
 
@@ -156,9 +198,10 @@ mod tests {
 
     #[test]
     fn memory_is_read_by_field_name() {
-        let status = "Name:\tx\nVmHWM:\t   2048 kB\nVmRSS:\t    1024 kB\n";
+        let status = "Name:\tx\nRssAnon:\t    512 kB\nVmHWM:\t   2048 kB\nVmRSS:\t    1024 kB\n";
         assert_eq!(parse_status_bytes(status, "VmHWM:"), Some(2048 * 1024));
         assert_eq!(parse_status_bytes(status, "VmRSS:"), Some(1024 * 1024));
+        assert_eq!(parse_status_bytes(status, "RssAnon:"), Some(512 * 1024));
         assert_eq!(parse_status_bytes(status, "VmSwap:"), None);
     }
 }

@@ -191,7 +191,7 @@ async fn growth_compares_a_filled_store_with_an_empty_one() -> Result<()> {
         BenchOptions { only, stored_events: 1_001, filled_store, rounds: 2, ..short_options() };
     let report = surehook_bench::run(options.clone()).await?;
     let BenchResults::Growth(growth) = &report.results else { bail!("{report:?}") };
-    ensure!(growth.stored_events == 1_001 && growth.rss_peak_bytes.is_some(), "{growth:?}");
+    ensure!(growth.stored_events == 1_001 && growth.anonymous_peak_bytes.is_some(), "{growth:?}");
     for rates in [&growth.receive, &growth.delivered] {
         let rounds = [&rates.empty_per_second_rounds, &rates.filled_per_second_rounds];
         ensure!(rates.ratio > 0.0 && rounds.iter().all(|rounds| rounds.len() == 2), "{growth:?}");

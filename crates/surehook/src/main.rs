@@ -18,6 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::{cli::Cli, error::CliError};
 
 fn main() -> ExitCode {
+    surehook_allocator::map_large_blocks();
     let cli = Cli::parse();
     output::configure(cli.output);
     let result = tokio::runtime::Builder::new_multi_thread()

@@ -162,7 +162,8 @@ impl Lane {
         let lane = Arc::clone(self);
         match self.attempt(queued, permit, RecipientPacing::Respect).await {
             Ok(finished) => {
-                self.shared.tasks.spawn(lane.settle(finished));
+                // Boxed for the same reason as the worker's own future.
+                self.shared.tasks.spawn(Box::pin(lane.settle(finished)));
             }
             Err(unsent) => {
                 let pause = unsent.worker_pause(self.shared.clock.now());

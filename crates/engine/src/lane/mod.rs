@@ -531,7 +531,8 @@ impl Lane {
 
     fn spawn_worker(self: &Arc<Self>, queued: QueuedDelivery, permit: CircuitPermit) {
         let lane = Arc::clone(self);
-        self.shared.tasks.spawn(async move {
+        // Boxed: the runtime copies the future of a task several times, and this one is large.
+        self.shared.tasks.spawn(Box::pin(async move {
             let mut next = Some((queued, permit));
             while let Some((queued, permit)) = next {
                 let guard = RunningAttemptGuard::new(&lane, permit);
@@ -539,7 +540,7 @@ impl Lane {
                 drop(guard);
                 next = lane.next_delivery();
             }
-        });
+        }));
     }
 
     /// The next delivery for a worker that is free; `None` ends the worker.

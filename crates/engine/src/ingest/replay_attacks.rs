@@ -7,23 +7,42 @@
 //! - The same signed content of the same kind runs once within the window.
 //! - By the provider's own key, no two bodies run under one signed checksum.
 //!
-//! Exempt are events that no key is known for, and sources without the replay guard. Each case is a
-//! number, printed by a failure; `run_case(number)` repeats it.
+//! Exempt are events that no key is known for, and sources without the replay guard.
+//!
+//! Keys are claimed in a model of the store, which allows thousands of cases; in some of them a real
+//! store must decide as the model does. Each case is a number, printed by a failure:
+//! `SUREHOOK_TEST_SEED=<number>` runs only that one again, and `PROPTEST_CASES` sets their number.
 
-use std::{collections::HashMap, sync::LazyLock, time::Duration};
+use std::{
+    collections::HashMap,
+    hash::{BuildHasher as _, RandomState},
+    ops::Range,
+    sync::{Arc, LazyLock},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use data_encoding::HEXLOWER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use surehook_core::{
-    event::{ConflictPolicy, KeyWindow},
+    decision::IntakeRecord,
+    event::{ConflictPolicy, KeyWindow, NewEvent, Payload, RequestHead},
     source::{Source, SourceSpec},
+    store::{AdmitResult, ConfigChange, ConfigVersion, Store},
 };
-use surehook_types::{ids::SourceId, inflate::DecodedRequest, secret::Secret, time::Timestamp};
+use surehook_store::{SqliteOptions, SqliteStore};
+use surehook_types::{
+    ids::{EventId, SourceId},
+    inflate::DecodedRequest,
+    rng::new_id,
+    secret::Secret,
+    time::Timestamp,
+};
 use surehook_webhooks::{
+    attribute::Attributes,
     key::{KeyDigest, fingerprint},
-    provider::{self, PROVIDERS, ParsedRequest, Provider, SampleEvent},
+    provider::{self, EventPart, PROVIDERS, ParsedRequest, Provider, SampleEvent},
     request::{IncomingRequest, OutgoingRequest},
     verify::{CertificateChain, VerifiedRequest, Verifier, VerifyError},
 };
@@ -31,14 +50,17 @@ use surehook_webhooks::{
 use super::plan::{KeyAssignment, extract_keys, refuses_other_body};
 use crate::{
     certificates::tests::{CHAIN, paypal_headers, trusting_root},
+    system::SystemRng,
     tls::TrustStore,
 };
 
 /// Within the validity of the test certificates.
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 const ORIGIN: &str = "https://gw.test";
-/// Cases of each source.
+/// Cases of each source, unless `PROPTEST_CASES` is set.
 const CASES: u64 = 40;
+/// Cases of each source in which a store must agree with the model.
+const STORE_CASES: u64 = 3;
 /// Genuine requests of a case, which the attacker has captured.
 const GENUINE: usize = 6;
 /// Requests sent in a case, genuine or tampered.
@@ -283,6 +305,7 @@ struct SignedContent {
 }
 
 /// What becomes of an event. The numbers are those of earlier events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Admission {
     Accepted,
     Duplicate(usize),
@@ -342,10 +365,83 @@ impl KeyMemory {
     }
 }
 
+/// A real store, for the events that are admitted to a [`KeyMemory`].
+struct AttackedStore<'s> {
+    store: &'s dyn Store,
+    runtime: &'s tokio::runtime::Handle,
+    /// Those of [`KeyMemory::events`].
+    events: Vec<EventId>,
+}
+
+impl AttackedStore<'_> {
+    /// What becomes of an event, as `Engine::store_events` finds out.
+    fn admit(
+        &mut self,
+        source: &Source,
+        part: &EventPart,
+        key: KeyAssignment,
+        body: &Bytes,
+    ) -> Admission {
+        let body = part.body.as_ref().unwrap_or(body).clone();
+        let payload = Payload {
+            head: Arc::new(RequestHead::default()),
+            fingerprint: fingerprint(&body),
+            body,
+        };
+        let event = NewEvent {
+            id: new_id(&SystemRng, NOW),
+            request_id: new_id(&SystemRng, NOW),
+            source: source.id,
+            received_at: NOW,
+            key: key.claim,
+            signed_bytes: key.signed_bytes,
+            earlier_key: key.earlier_key,
+            compared_fingerprint: key.compared_fingerprint,
+            refuses_other_body: refuses_other_body(source, part),
+            kind: part.kind.clone(),
+            attributes: Attributes::default(),
+            payload,
+            deliveries: Vec::new(),
+            revive_dead: false,
+            intake: IntakeRecord::default(),
+            from_duplicate: None,
+            releases: None,
+            status_update: None,
+            bodies: Vec::new(),
+        };
+        let compared = event.compared_fingerprint();
+        let recent = event
+            .key
+            .as_ref()
+            .and_then(|claim| self.store.find_committed(source.id, claim, compared, NOW));
+        if let Some(original) = recent {
+            return Admission::Duplicate(self.number(original));
+        }
+        let id = event.id;
+        let admitted = self.runtime.block_on(self.store.admit([event].into())).unwrap();
+        match &admitted[..] {
+            [AdmitResult::Accepted { .. }] => {
+                self.events.push(id);
+                Admission::Accepted
+            }
+            [AdmitResult::Duplicate(duplicate)] => {
+                Admission::Duplicate(self.number(duplicate.original))
+            }
+            [AdmitResult::OtherBody(original)] => Admission::OtherBody(self.number(*original)),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn number(&self, event: EventId) -> usize {
+        self.events.iter().position(|known| *known == event).unwrap()
+    }
+}
+
 /// A source under attack, and how often each signed content ran.
 struct Attack<'s> {
     source: &'s Source,
     memory: KeyMemory,
+    store: Option<AttackedStore<'s>>,
     runs: HashMap<SignedContent, usize>,
     name: String,
 }
@@ -374,9 +470,16 @@ impl Attack<'_> {
             let checksum = crc32fast::hash(&sent.body);
             let content = SignedContent { fingerprint: signed, checksum, position, kind };
             let body = fingerprint(part.body.as_deref().unwrap_or(&sent.body));
+            let body = key.compared_fingerprint.unwrap_or(body);
             let has_key = key.claim.is_some() || key.signed_bytes.is_some();
             let refuses_other_body = refuses_other_body(self.source, part);
-            match self.memory.admit(self.source.id, &key, body, refuses_other_body, &content) {
+            let admission =
+                self.memory.admit(self.source.id, &key, body, refuses_other_body, &content);
+            if let Some(store) = &mut self.store {
+                let real = store.admit(self.source, part, key, &sent.body);
+                assert_eq!(real, admission, "{}: the store and its model", self.name);
+            }
+            match admission {
                 Admission::Accepted if has_key && self.source.replay_guard => {
                     *self.runs.entry(content.clone()).or_default() += 1;
                     let same_checksum = |other: &&SignedContent| other.checksum == content.checksum;
@@ -408,13 +511,13 @@ impl Attack<'_> {
     }
 }
 
-fn build_source(settings: &str) -> Source {
+fn build_source(id: SourceId, settings: &str) -> Source {
     let spec: SourceSpec = serde_json::from_str(settings).unwrap();
-    spec.build(SourceId::new(NOW, 1), &|_| None).unwrap()
+    spec.build(id, &|_| None).unwrap()
 }
 
-/// The sources of a preset: as it is, and with keys in headers.
-fn sources(preset: &Provider) -> Vec<Source> {
+/// The sources of a preset that can be attacked: as it is, and with keys in headers.
+fn sources(id: SourceId, preset: &Provider) -> Vec<Source> {
     let secret = secret(preset);
     let verify = match preset.name {
         "generic" => r#","verify":{"hmac":{"header":"x-signature"}}"#,
@@ -423,15 +526,32 @@ fn sources(preset: &Provider) -> Vec<Source> {
     let variants =
         ["", r#","keys":["header:x-own-id","pointer:/id"]"#, r#","keys":["header:x-own-id"]"#];
     let build = |more: &&str| {
-        build_source(&format!(
+        let settings = format!(
             r#"{{"name":"in","provider":"{}","secrets":["{secret}"],"public_url":"{ORIGIN}"{verify}{more}}}"#,
             preset.name
-        ))
+        );
+        build_source(id, &settings)
     };
-    variants.iter().map(build).collect()
+    // Without a signature, an attacker who has seen a request can send anything.
+    variants.iter().map(build).filter(|source| source.verifier.signs_content()).collect()
 }
 
-fn run_case(source: &Source, samples: &[SampleEvent], number: u64) {
+/// The numbers of the cases to run.
+fn case_numbers(count: u64) -> Range<u64> {
+    let number = |name: &str| std::env::var_os(name)?.to_str()?.parse::<u64>().ok();
+    if let Some(seed) = number("SUREHOOK_TEST_SEED") {
+        return seed..seed + 1;
+    }
+    let first = RandomState::new().hash_one(0_u8) >> 32;
+    first..first + number("PROPTEST_CASES").unwrap_or(count)
+}
+
+fn run_case(
+    source: &Source,
+    samples: &[SampleEvent],
+    number: u64,
+    store: Option<AttackedStore<'_>>,
+) {
     let mut rng = AttackRng(number);
     let requests: Vec<SentRequest> = (0..GENUINE)
         .map(|index| genuine(source, &samples[rng.roll(samples.len())], index))
@@ -441,7 +561,8 @@ fn run_case(source: &Source, samples: &[SampleEvent], number: u64) {
         false => format!("{:?}", source.keys.rules()),
     };
     let name = format!("{}, {rules}, case {number}", source.provider.name);
-    let mut attack = Attack { source, memory: KeyMemory::default(), runs: HashMap::new(), name };
+    let (memory, runs) = (KeyMemory::default(), HashMap::new());
+    let mut attack = Attack { source, memory, store, runs, name };
     let mut waiting: Vec<usize> = (0..GENUINE).collect();
     for _ in 0..SENDS {
         // The attacker may hold a genuine request back, and send its own version first.
@@ -465,12 +586,8 @@ fn run_case(source: &Source, samples: &[SampleEvent], number: u64) {
 fn captured_signed_requests_neither_run_twice_nor_hide_genuine_events() {
     let mut attacked = Vec::new();
     for preset in PROVIDERS {
-        for source in sources(preset) {
-            // Without a signature, an attacker who has seen a request can send anything.
-            if !source.verifier.signs_content() {
-                continue;
-            }
-            (0..CASES).for_each(|case| run_case(&source, preset.samples, case));
+        for source in sources(SourceId::new(NOW, 1), preset) {
+            case_numbers(CASES).for_each(|case| run_case(&source, preset.samples, case, None));
             attacked.push(preset.name);
         }
     }
@@ -480,8 +597,40 @@ fn captured_signed_requests_neither_run_twice_nor_hide_genuine_events() {
 }
 
 #[test]
+fn store_decides_about_captured_requests_as_the_model_of_the_attack() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(&SqliteOptions::new(folder.path()), NOW).unwrap();
+    let store: Arc<dyn Store> = Arc::new(store);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    // Each case has a source of its own, so that all of them run beside each other in one store.
+    let mut cases = Vec::new();
+    let mut stored = Vec::new();
+    for preset in PROVIDERS {
+        for case in case_numbers(STORE_CASES) {
+            for variant in 0..sources(SourceId::new(NOW, 0), preset).len() {
+                let id = SourceId::new(NOW, (cases.len() as u128 + 1) << 64);
+                let source = sources(id, preset).swap_remove(variant);
+                let spec = format!(r#"{{"name":"case-{}","verify":"none"}}"#, cases.len());
+                stored.push(ConfigChange::PutSource(id, serde_json::from_str(&spec).unwrap()));
+                cases.push((source, preset.samples, case));
+            }
+        }
+    }
+    runtime.block_on(store.change(stored, ConfigVersion::default(), NOW)).unwrap();
+
+    std::thread::scope(|scope| {
+        for (source, samples, case) in &cases {
+            let events = Vec::new();
+            let store = AttackedStore { store: &*store, runtime: runtime.handle(), events };
+            scope.spawn(move || run_case(source, samples, *case, Some(store)));
+        }
+    });
+    assert!(cases.len() >= 18, "{} cases", cases.len());
+}
+
+#[test]
 fn request_that_is_not_signed_is_verified_by_nothing() {
-    let source = build_source(r#"{"name":"in","verify":"none"}"#);
+    let source = build_source(SourceId::new(NOW, 1), r#"{"name":"in","verify":"none"}"#);
     assert!(!source.verifier.signs_content());
     let verified = VerifiedRequest { by: "none", secret_index: 0 };
     let sent = SentRequest {

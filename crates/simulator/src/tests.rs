@@ -66,14 +66,22 @@ fn same_seed_gives_byte_equal_reports_and_another_seed_does_not() {
 #[test]
 fn attempts_follow_the_failure_rates_within_the_sampling_error() {
     const DELIVERIES: u32 = 100_000;
-    for (policy, failure_rate, timeout_rate) in
-        [("quick", 0.3, 0.1), ("quick", 0.5, 0.1), ("short", 0.3, 0.05)]
-    {
+    let attempts_of = |name: &str| RetryPolicy::named(name).unwrap().attempts_max();
+    // That of the exercise in docs/guides/choose-a-retry-policy.md.
+    let exercise =
+        own("retry = { max_attempts = 5, initial_delay = '100ms', base = 2, jitter = 0.1 }");
+    for (policy, attempts_max, failure_rate, timeout_rate) in [
+        (exercise, 5, 0.5, 0.1),
+        (named("quick"), attempts_of("quick"), 0.3, 0.1),
+        (named("quick"), attempts_of("quick"), 0.5, 0.1),
+        (named("short"), attempts_of("short"), 0.3, 0.05),
+    ] {
         let scenario = unlimited(u64::from(DELIVERIES), failure_rate, timeout_rate);
-        let report = run(&scenario, &named(policy), 7);
+        let report = run(&scenario, &policy, 7);
         assert_adds_up(&report);
+        assert_eq!(report.attempts.distribution.len(), usize::try_from(attempts_max).unwrap());
+        let policy = &report.name;
         let fails = timeout_rate + (1.0 - timeout_rate) * failure_rate;
-        let attempts_max = RetryPolicy::named(policy).unwrap().attempts_max();
         for count in &report.attempts.distribution {
             let before = fails.powi(i32::try_from(count.attempts).unwrap() - 1);
             let is_last = count.attempts == attempts_max;

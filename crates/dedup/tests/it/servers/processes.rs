@@ -12,6 +12,7 @@ use super::support::{postgres::TestPostgres, redis_server::TestRedis};
 
 const PROCESSES: usize = 8;
 const ROUNDS: usize = 200;
+/// Kills of a winner, unless `SUREHOOK_DRILL_CASES` says how many.
 const KILLS: usize = 4;
 
 /// An example, which cargo builds along with the tests.
@@ -113,8 +114,10 @@ fn check_races(address: &str) {
 }
 
 fn check_kills(address: &str) {
+    let kills = std::env::var_os("SUREHOOK_DRILL_CASES")
+        .map_or(KILLS, |cases| cases.to_str().unwrap().parse().unwrap());
     let mut workers = start_workers(address);
-    for round in 0..KILLS {
+    for round in 0..kills {
         let key = format!("killed-{round}");
         let winner = race(&mut workers, &key, 300);
         let claimed = winner.answer;

@@ -1,6 +1,7 @@
 //! Other bodies under a known key, and signed requests that are sent again under another key.
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use http::Method;
 use serde_json::{Value, json};
 use sha2::Sha256;
 
@@ -161,4 +162,33 @@ async fn replay_guard_can_be_turned_off() {
         let sent = send(&gateway, &[("x-own", key)], r#"{"n":1}"#).await;
         assert_eq!(sent["status"], "accepted", "{sent}");
     }
+}
+
+#[tokio::test]
+async fn reordered_fields_are_the_same_body_where_bodies_are_compared_as_json() {
+    let sink = Sink::ok().await;
+    for (more, expected) in [("", "accepted"), ("compare_bodies = \"json\"", "duplicate")] {
+        let gateway = signed_gateway(&sink, more).await;
+        send(&gateway, &[], r#"{"id":"a","text":"é","n":1}"#).await;
+        let reordered = send(&gateway, &[], r#"{ "n": 1, "text": "\u00e9", "id": "a" }"#).await;
+        assert_eq!(reordered["status"], expected, "case: {more}");
+        let changed = send(&gateway, &[], r#"{"n":2,"text":"é","id":"a"}"#).await;
+        assert_eq!(changed["status"], "accepted", "case: {more}");
+    }
+}
+
+#[tokio::test]
+async fn viewer_cannot_see_signatures_with_which_a_request_could_be_sent_again() {
+    let sink = Sink::ok().await;
+    let gateway = signed_gateway(&sink, "").await;
+    let body = r#"{"id":"order-1"}"#;
+    let first = send(&gateway, &[], body).await;
+    let signature = sign(body);
+    let viewer = gateway.create_token("viewer").await;
+    let path = format!("/events/{}", id(&first));
+
+    let shown = gateway.api_as(&viewer, Method::GET, &path, None).await.expect(200).text();
+    assert!(shown.contains("x-signature") && !shown.contains(&signature), "{shown}");
+    let shown = gateway.get(&path).await.expect(200).text();
+    assert!(shown.contains(&signature), "{shown}");
 }

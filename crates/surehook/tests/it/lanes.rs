@@ -237,6 +237,32 @@ async fn open_circuit_holds_deliveries_without_attempts() {
 }
 
 #[tokio::test]
+async fn resume_ends_open_circuit_and_cool_down_of_a_destination_that_is_not_paused() {
+    let (sink, response) = switchable_sink(500).await;
+    let more = r#"
+        retry = { max_attempts = 9, schedule = ["1ms"] }
+        concurrency = 1
+        circuit = { failures = 3, open_for = "1h", max_open = "1h" }"#;
+    let gateway = Gateway::start_with(&route_settings(&sink.url(), more)).await;
+    let event = gateway.post_accepted("in", "1").await;
+    state_is(&gateway, "circuit", json!("open")).await;
+    response.store(200, Ordering::SeqCst);
+    gateway.post("/destinations/out/resume", &json!({})).await.expect(200);
+    gateway.wait_for_delivery(&event, "succeeded").await;
+
+    let busy =
+        Sink::with_replies([Reply::status(429).header("retry-after", "3600"), Reply::status(200)])
+            .await;
+    let gateway = Gateway::start_with(&route_settings(&busy.url(), "concurrency = 1")).await;
+    let throttled = gateway.post_accepted("in", "1").await;
+    gateway.wait_for_delivery(&throttled, "scheduled").await;
+    let other = gateway.post_accepted("in", "2").await;
+    gateway.post("/destinations/out/resume", &json!({})).await.expect(200);
+    gateway.wait_for_delivery(&other, "succeeded").await;
+    assert_eq!(busy.count(), 2, "the destination chose when to retry the first one");
+}
+
+#[tokio::test]
 async fn retry_after_response_does_not_open_circuit() {
     let sink = Sink::with_script(|number, _| {
         let busy = Reply::status(429).header("retry-after", "1");

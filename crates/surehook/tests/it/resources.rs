@@ -10,14 +10,14 @@ use std::{
 
 use http::Method;
 use rustix::process::{Resource, Rlimit, getrlimit, getuid, prlimit};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::support::{
     WAIT_LIMIT,
     client::Client,
     eventually,
-    gateway::{Gateway, route_settings},
+    gateway::{Gateway, Route, route_settings},
     sink::{Reply, Sink},
 };
 
@@ -164,6 +164,43 @@ async fn reader_that_stops_reading_is_disconnected() {
     })
     .await;
     drop(stuck);
+}
+
+#[tokio::test]
+async fn request_that_is_not_finished_in_time_is_answered_503_and_closed() {
+    let sink = Sink::with_replies([Reply::Hang]).await;
+    let source = "verify = \"none\"\nsync = { destination = \"out\", deadline = \"1m\" }";
+    let destination = format!("url = \"{}\"", sink.url());
+    let route = Route { source, destination: &destination, ..Route::default() };
+    let limits = "[limits]\nrequest_timeout = \"1s\"\n";
+    let gateway = Gateway::start_with(&format!("{limits}{}", route.settings())).await;
+    let claim = "/idempotency/orders/1";
+    gateway.post(claim, &json!({ "lease": "1h" })).await.expect(200);
+
+    // A sender that waits for its delivery, and a caller that waits for the holder of a key.
+    let wait = r#"{"wait":"30s"}"#;
+    let authorization = format!("Authorization: Bearer {}\r\n", gateway.token());
+    let waiting = [
+        ("/in/in".to_owned(), String::new(), r#"{"id":1}"#),
+        (format!("/api/v1{claim}"), authorization, wait),
+    ];
+    for (path, headers, body) in waiting {
+        let mut raw = gateway.connect_raw().await;
+        raw.write(format!(
+            "POST {path} HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n{headers}\
+             Content-Length: {}\r\n\r\n{body}",
+            body.len()
+        ))
+        .await;
+        let response = raw.read_response().await.unwrap();
+        let text = String::from_utf8(response.body).unwrap();
+        assert_eq!(response.status, 503, "{path}: {text}");
+        assert!(text.contains("request_timeout"), "{path}: {text}");
+        assert_eq!(raw.read_until_closed().await, b"", "{path}");
+    }
+    // What was received before is stored all the same.
+    sink.wait_for_requests(1).await;
+    assert_eq!(gateway.stats().await["total"], 1);
 }
 
 /// Settings with `count` destinations that get every event of the source `in`.

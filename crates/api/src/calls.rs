@@ -248,7 +248,7 @@ pub fn get_stats() -> ApiCall<Stats> {
 }
 
 pub fn get_stats_series(metric: &str) -> ApiCall<Series> {
-    get(&["stats", "series"]).with("metric", metric)
+    get(&["stats", "series"]).query("metric", metric)
 }
 
 pub fn list_idempotency_keys() -> ApiCall<ListResponse<StoredKeyResponse>> {

@@ -49,7 +49,7 @@ impl<T> ApiCall<T> {
 
     /// Adds a query parameter.
     #[must_use]
-    pub fn with(mut self, name: &str, value: &str) -> Self {
+    pub fn query(mut self, name: &str, value: &str) -> Self {
         self.path.push(if self.path.contains('?') { '&' } else { '?' });
         self.path.push_str(&format!("{}={}", percent_encode(name), percent_encode(value)));
         self
@@ -57,9 +57,9 @@ impl<T> ApiCall<T> {
 
     /// Adds a query parameter unless the value is missing or empty.
     #[must_use]
-    pub fn with_some(self, name: &str, value: Option<&str>) -> Self {
+    pub fn query_some(self, name: &str, value: Option<&str>) -> Self {
         match value {
-            Some(value) if !value.is_empty() => self.with(name, value),
+            Some(value) if !value.is_empty() => self.query(name, value),
             _ => self,
         }
     }
@@ -115,7 +115,7 @@ pub enum CallError {
 }
 
 impl CallError {
-    /// The error in a response that is no success.
+    /// The error in a response without success.
     pub fn from_response(status: StatusCode, body: &[u8]) -> Self {
         match serde_json::from_slice(body) {
             Ok(ProblemBody { code, detail, .. }) => Self::Problem { status, code, detail },
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn path_segments_and_parameters_are_percent_encoded() {
         let call = ApiCall::<()>::new(Method::GET, &["sources", "a/../b?c#d"]);
-        let request = call.with("q", "a&b=c").with_some("none", None).into_request().unwrap();
+        let request = call.query("q", "a&b=c").query_some("none", None).into_request().unwrap();
         assert_eq!(request.uri(), "/api/v1/sources/a%2F..%2Fb%3Fc%23d?q=a%26b%3Dc");
     }
 }

@@ -24,7 +24,7 @@ pub struct ClaimKeyRequest {
     /// How long to wait for another holder: 0s to 30s, 0s by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait: Option<HumanDuration>,
-    /// What the request is about. A claim of the same key with another fingerprint is refused.
+    /// Identifies the content of the request. A claim of the same key with another fingerprint is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = FINGERPRINT_BYTES_MAX))]
     pub fingerprint: Option<String>,
@@ -44,7 +44,7 @@ string_enum! {
     }
 }
 
-/// What stays the same over all attempts at one piece of work.
+/// One piece of work, the same over all attempts at it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Operation")]
 pub struct OperationResponse {
@@ -72,7 +72,7 @@ pub struct ClaimKeyResponse {
     /// Seconds until the holder's lease ends, rounded up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_after: Option<u64>,
-    /// What the holder stored.
+    /// The result that the holder stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<serde_json::Value>")]
     pub result: Option<Box<RawValue>>,
@@ -101,7 +101,7 @@ pub struct ExtendClaimRequest {
 #[serde(deny_unknown_fields)]
 pub struct CompleteClaimRequest {
     pub token: String,
-    /// What later duplicates get: any JSON of at most 64 KiB; null by default.
+    /// The result that later duplicates get: any JSON of at most 64 KiB; null by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<serde_json::Value>")]
     pub result: Option<Box<RawValue>>,
@@ -122,7 +122,7 @@ pub struct ReleaseClaimRequest {
 }
 
 string_enum! {
-    /// What came of a change to a claim.
+    /// Result of a change to a claim.
     pub enum ClaimUpdateAnswer {
         Extended = "extended",
         Completed = "completed",
@@ -230,7 +230,8 @@ pub struct StoredKeyResponse {
     pub result: Option<Box<RawValue>>,
 }
 
-/// What is stored for a namespace. Expired keys count until they are removed, within about a minute.
+/// Counts of the keys stored for a namespace. Expired keys count until they are removed, within about a
+/// minute.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "NamespaceStats")]
 pub struct IdempotencyStats {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use serde::Serialize;
@@ -28,6 +28,7 @@ use crate::bench_run::{BenchRun, run_load};
 use crate::gateway::{Gateway, GatewayConfig};
 use crate::latency::{LatencySummary, median};
 use crate::load::{LoadPlan, LoadResult, SendRate};
+use crate::scenario::measure_scenarios;
 use crate::usage::UsageMeter;
 
 const SOURCE: &str = "attacked";
@@ -42,7 +43,7 @@ const LARGE_BODY_BYTES: usize = 256 * 1024;
 const SLOW_SOCKETS: usize = 2000;
 const DECLARED_SOCKETS: usize = 400;
 const DECLARED_BYTES: usize = 1024 * 1024;
-/// Sent by every other one of them; the others send nothing.
+/// Bytes of the body that every other one of them sends; the others send none.
 const SENT_BYTES: usize = 600 * 1024;
 const GZIP_CONNECTIONS: usize = 40;
 const GZIP_PAUSE: Duration = Duration::from_secs(2);
@@ -58,8 +59,8 @@ const WARM_UP: Duration = Duration::from_secs(3);
 const GOODPUT_TARGET: f64 = 0.9;
 /// The default of `limits.bodies_in_memory_max`.
 const BODIES_IN_MEMORY_MAX: u64 = 256 * 1024 * 1024;
-/// What a gateway may use beside the bodies: the store, connections, code.
-const BESIDE_BODIES: u64 = 64_000_000;
+/// Memory that a gateway may use beside the bodies: the store, connections, code.
+const OTHER_MEMORY_MAX: u64 = 64_000_000;
 
 /// Genuine senders without and with an attack.
 #[derive(Clone, Debug, Serialize)]
@@ -79,7 +80,7 @@ pub struct AttackReport {
     pub attack_connections: u64,
 }
 
-/// What genuine senders got: medians over the rounds.
+/// Throughput and latency of the genuine senders: medians over the rounds.
 #[derive(Clone, Debug, Serialize)]
 pub struct GoodputReport {
     /// Accepted requests per second, small and large.
@@ -100,38 +101,27 @@ struct AttackSample {
 }
 
 pub(crate) async fn measure(run: &BenchRun) -> Result<AttackReport> {
-    let rounds = run.options.rounds;
-    run.progress.set_total(2 * rounds as u64);
-    let packed: Arc<[u8]> = packed_request()?.into();
-    let mut samples = [Vec::new(), Vec::new()];
-    for round in 0..rounds {
-        for turn in 0..2 {
-            let scenario = (round + turn) % 2;
-            let name = ["baseline", "with an attack"][scenario];
-            run.progress.start_step(format!("round {} of {rounds}: {name}", round + 1));
-            let attack = (scenario == 1).then(|| Arc::clone(&packed));
-            let sample = measure_scenario(run, attack).await;
-            samples[scenario].push(sample.with_context(|| format!("scenario `{name}` failed"))?);
-            run.progress.finish_step();
-        }
-    }
-    let [baseline, attacked] = samples;
+    let gzip_request: Arc<[u8]> = gzip_request()?.into();
+    let [baseline, attacked] = measure_scenarios(run, "with an attack", async |with_attack| {
+        measure_scenario(run, with_attack.then_some(&gzip_request)).await
+    })
+    .await?;
     Ok(build_report(&baseline, &attacked))
 }
 
 fn build_report(baseline: &[AttackSample], attacked: &[AttackSample]) -> AttackReport {
-    let [before, during] = [baseline, attacked].map(GoodputReport::from_samples);
+    let [baseline_report, attack_report] = [baseline, attacked].map(GoodputReport::from_samples);
     AttackReport {
         slow_sockets: SLOW_SOCKETS,
         declared_sockets: DECLARED_SOCKETS,
         gzip_connections: GZIP_CONNECTIONS,
-        goodput_ratio: during.per_second / before.per_second.max(f64::MIN_POSITIVE),
+        goodput_ratio: attack_report.per_second / baseline_report.per_second.max(f64::MIN_POSITIVE),
         goodput_ratio_target: GOODPUT_TARGET,
         rss_peak_bytes: attacked.iter().filter_map(|sample| sample.rss_peak_bytes).max(),
-        rss_peak_bytes_max: BODIES_IN_MEMORY_MAX + BESIDE_BODIES,
+        rss_peak_bytes_max: BODIES_IN_MEMORY_MAX + OTHER_MEMORY_MAX,
         attack_connections: attacked.iter().map(|sample| sample.attack_connections).sum(),
-        baseline: before,
-        with_attack: during,
+        baseline: baseline_report,
+        with_attack: attack_report,
     }
 }
 
@@ -163,15 +153,18 @@ impl GoodputReport {
     }
 }
 
-/// Measures genuine senders on a new gateway, with an attack if there is something to attack with.
-async fn measure_scenario(run: &BenchRun, packed: Option<Arc<[u8]>>) -> Result<AttackSample> {
+/// Measures genuine senders on a new gateway; attacks it if there is a compressed request to attack with.
+async fn measure_scenario(
+    run: &BenchRun,
+    gzip_request: Option<&Arc<[u8]>>,
+) -> Result<AttackSample> {
     let gateway = run.start_gateway(&GatewayConfig::default().source(SOURCE)).await?;
     let opened = Arc::new(AtomicU64::new(0));
     let meter = UsageMeter::start(gateway.child.pid());
     // Dropped at the end of the scenario, which ends the attack.
     let mut attackers = JoinSet::new();
-    if let Some(packed) = packed {
-        start_attack(&mut attackers, gateway.child.addr(), &packed, &opened);
+    if let Some(gzip_request) = gzip_request {
+        start_attack(&mut attackers, gateway.child.addr(), gzip_request, &opened);
         tokio::time::sleep(WARM_UP).await;
         ensure!(opened.load(Ordering::Relaxed) > 0, "no attacker could connect");
     }
@@ -215,7 +208,7 @@ enum Attacker {
 fn start_attack(
     attackers: &mut JoinSet<()>,
     target: SocketAddr,
-    packed: &Arc<[u8]>,
+    gzip_request: &Arc<[u8]>,
     opened: &Arc<AtomicU64>,
 ) {
     let head = format!(
@@ -223,15 +216,16 @@ fn start_attack(
          Content-Length: {DECLARED_BYTES}\r\n\r\n"
     );
     let declared: Arc<[u8]> = head.as_bytes().into();
-    let started: Arc<[u8]> = [head.as_bytes(), &vec![b'x'; SENT_BYTES]].concat().into();
+    let partial: Arc<[u8]> = [head.as_bytes(), &vec![b'x'; SENT_BYTES]].concat().into();
     let slow = (0..SLOW_SOCKETS).map(|number| {
         let sent = if number % 2 == 0 { head.as_str() } else { "POST /in/" };
         Attacker::Drip { head: sent.as_bytes().to_vec() }
     });
     let held = (0..DECLARED_SOCKETS).map(|number| Attacker::Hold {
-        request: Arc::clone(if number % 2 == 0 { &declared } else { &started }),
+        request: Arc::clone(if number % 2 == 0 { &declared } else { &partial }),
     });
-    let repeated = (0..GZIP_CONNECTIONS).map(|_| Attacker::Repeat { request: Arc::clone(packed) });
+    let repeated =
+        (0..GZIP_CONNECTIONS).map(|_| Attacker::Repeat { request: Arc::clone(gzip_request) });
     for (number, attacker) in slow.chain(held).chain(repeated).enumerate() {
         let local = Ipv4Addr::new(127, 0, 0, 2 + (number % ADDRESSES) as u8);
         let opened = Arc::clone(opened);
@@ -283,7 +277,7 @@ async fn read_some(stream: &mut TcpStream) -> Result<()> {
 }
 
 /// A request with a compressed body, just below what the gateway takes for a decompression bomb.
-fn packed_request() -> Result<Vec<u8>> {
+fn gzip_request() -> Result<Vec<u8>> {
     let mut plain = br#"{"pad":""#.to_vec();
     plain.resize(GZIP_PLAIN_BYTES, b'a');
     let mut state = 1_u32;
@@ -335,8 +329,8 @@ mod tests {
     }
 
     #[test]
-    fn packed_body_is_small_and_no_bomb() {
-        let bytes = packed_request().unwrap().len();
+    fn gzip_body_is_small_and_not_a_decompression_bomb() {
+        let bytes = gzip_request().unwrap().len();
         assert!((GZIP_PLAIN_BYTES / 100..200_000).contains(&bytes), "{bytes}");
     }
 }

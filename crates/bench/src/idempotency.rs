@@ -95,8 +95,8 @@ struct RoundSample {
 }
 
 async fn measure_round(run: &BenchRun, round: usize) -> Result<RoundSample> {
-    let step = |what: &str| {
-        run.progress.start_step(format!("round {round} of {}: {what}", run.options.rounds));
+    let step = |name: &str| {
+        run.progress.start_step(format!("round {round} of {}: {name}", run.options.rounds));
     };
     let seconds = Duration::from_secs(run.options.seconds);
     step("Redis SET NX EX");
@@ -245,12 +245,12 @@ async fn run_client(
     let mut connection = ClientConnection::open(plan.addr).await?;
     let mut text = RequestText::new(plan.addr, &plan.token);
     let series = random_u64();
-    let every = plan.pace.map(|pace| plan.connections as f64 / pace);
+    let interval = plan.pace.map(|pace| plan.connections as f64 / pace);
     let mut units = 0;
     for turn in 0_u64.. {
-        let due = every.map(|every| {
-            let offset = every * index as f64 / plan.connections as f64;
-            started + Duration::from_secs_f64(offset + every * turn as f64)
+        let due = interval.map(|interval| {
+            let offset = interval * index as f64 / plan.connections as f64;
+            started + Duration::from_secs_f64(offset + interval * turn as f64)
         });
         if due.unwrap_or_else(Instant::now) >= deadline {
             break;
@@ -268,14 +268,14 @@ async fn run_client(
                 let key = format!("{series:016x}-{turn}");
                 let claimed = connection.call(text.claim(&key)).await?;
                 let token = find_token(claimed)?.to_owned();
-                let done = connection.call(text.complete(&key, &token)).await?;
-                expect(done, "\"completed\"")?;
+                let answer = connection.call(text.complete(&key, &token)).await?;
+                expect(answer, "\"completed\"")?;
                 1
             }
             Workload::Duplicates => {
                 let number = (index as u64 + turn * plan.connections as u64) % DUPLICATE_KEYS;
-                let done = connection.call(text.claim(&duplicate_key(number))).await?;
-                expect(done, "\"completed\"")?;
+                let answer = connection.call(text.claim(&duplicate_key(number))).await?;
+                expect(answer, "\"completed\"")?;
                 1
             }
             Workload::Batches => {
@@ -305,15 +305,15 @@ async fn complete_batch(
     let claims = format!(r#"{{"claims":[{}]}}"#, claims.join(","));
     let answer = connection.call(text.post("/api/v1/idempotency", &claims)).await?;
     let tokens = answer.split(TOKEN_FIELD).skip(1).filter_map(|rest| rest.get(..TOKEN_LEN));
-    let done = keys.iter().zip(tokens).map(|(key, token)| {
+    let completions = keys.iter().zip(tokens).map(|(key, token)| {
         format!(
             r#"{{"namespace":"bench","key":"{key}","token":"{token}","result":{{"order":17}}}}"#
         )
     });
-    let done: Vec<String> = done.collect();
-    ensure!(done.len() == keys.len(), "a batch was not claimed as a whole: {answer}");
-    let done = format!(r#"{{"completions":[{}]}}"#, done.join(","));
-    let answer = connection.call(text.post("/api/v1/idempotency", &done)).await?;
+    let completions: Vec<String> = completions.collect();
+    ensure!(completions.len() == keys.len(), "a batch was not claimed as a whole: {answer}");
+    let completions = format!(r#"{{"completions":[{}]}}"#, completions.join(","));
+    let answer = connection.call(text.post("/api/v1/idempotency", &completions)).await?;
     ensure!(answer.matches("\"completed\"").count() == keys.len(), "not all completed: {answer}");
     Ok(())
 }

@@ -30,7 +30,7 @@ use crate::latency;
 use crate::request::{BodyShape, KeySeries, RequestTemplate};
 use crate::response::{EventVerdict, check_response};
 
-/// What to send, where, and for how long.
+/// A load: what to send, where, and for how long.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadPlan {
     pub(crate) addr: SocketAddr,
@@ -130,8 +130,8 @@ impl LoadPlan {
             schedule: match self.pace {
                 SendRate::ClosedLoop => None,
                 SendRate::PerSecond(rate) => {
-                    let every = self.connections as f64 / rate;
-                    Some(SendSchedule { offset: every * index as f64 / total as f64, every })
+                    let interval = self.connections as f64 / rate;
+                    Some(SendSchedule { offset: interval * index as f64 / total as f64, interval })
                 }
             },
         })
@@ -229,9 +229,9 @@ impl LoadState {
             || self.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
-    fn record_answer(&self, took: Duration) {
+    fn record_answer(&self, latency: Duration) {
         self.answered.fetch_add(1, Ordering::Relaxed);
-        latency::record(&mut self.latency(), took);
+        latency::record(&mut self.latency(), latency);
     }
 
     fn latency(&self) -> MutexGuard<'_, Histogram<u64>> {
@@ -276,15 +276,15 @@ impl KeySequence {
     }
 }
 
-/// When a paced connection sends, in seconds after the start.
+/// When a paced connection sends: times in seconds, the offset from the start.
 struct SendSchedule {
     offset: f64,
-    every: f64,
+    interval: f64,
 }
 
 impl SendSchedule {
     fn due_at(&self, turn: u64, started: Instant) -> Instant {
-        started + Duration::from_secs_f64(self.offset + self.every * turn as f64)
+        started + Duration::from_secs_f64(self.offset + self.interval * turn as f64)
     }
 }
 

@@ -40,7 +40,7 @@ impl ProgressDisplay {
         self.0.inc(1);
     }
 
-    /// Begins a bar of its own, of `total` things that are not steps.
+    /// Starts a new bar that counts `total` items instead of steps.
     pub(crate) fn start_count(&self, name: impl Into<Cow<'static, str>>, total: u64) {
         self.0.reset();
         self.set_total(total);

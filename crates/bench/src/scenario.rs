@@ -10,12 +10,12 @@ use crate::load::LoadPlan;
 use crate::sink_process::{SinkProcess, wait_until_drained};
 
 /// Measures both scenarios in every round: the baseline and the disturbed one. Their order alternates,
-/// so that a machine that gets slower favors none. `measure` gets whether to disturb.
-pub(crate) async fn measure_scenarios(
+/// so that a machine that gets slower favors none. `measure` is called with `true` for the disturbed one.
+pub(crate) async fn measure_scenarios<T>(
     run: &BenchRun,
     disturbance: &str,
-    measure: impl AsyncFn(bool) -> Result<ScenarioSample>,
-) -> Result<[Vec<ScenarioSample>; 2]> {
+    measure: impl AsyncFn(bool) -> Result<T>,
+) -> Result<[Vec<T>; 2]> {
     let rounds = run.options.rounds;
     run.progress.set_total(2 * rounds as u64);
     let mut samples = [Vec::new(), Vec::new()];

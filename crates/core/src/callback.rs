@@ -52,7 +52,7 @@ impl DeliveryEnd {
     }
 }
 
-/// Where the end of a delivery is reported. This is what is stored.
+/// The destination to which the end of a delivery is reported, as stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Callback {
     pub destination: DestinationId,
@@ -90,7 +90,7 @@ pub struct LastAttempt {
     pub response: Vec<u8>,
 }
 
-/// What became of a due callback.
+/// The result of a due callback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallbackResult {
     /// This event delivers it.

@@ -269,7 +269,7 @@ mod tests {
     fn restart_of_the_machine_allows_its_uptime_and_the_margin() {
         let cases = [
             ("rebooted", NOON + 300 * SECOND, 60 * SECOND, false),
-            ("long up on another machine", NOON + 9 * DAY, 10 * DAY, false),
+            ("high uptime on another machine", NOON + 9 * DAY, 10 * DAY, false),
             ("off for weeks, or wrong", NOON + 60 * DAY, 60 * SECOND, true),
             ("ten years ahead", NOON + 3650 * DAY, 60 * SECOND, true),
             ("without a battery", Timestamp::from_millis(0), 60 * SECOND, true),

@@ -263,7 +263,7 @@ impl Destination {
 const DELAY_MAX: Duration = Duration::from_secs(30 * 86_400);
 
 /// Headers that the gateway sets itself or that belong to one connection.
-pub(crate) const RESERVED: [&str; 13] = [
+pub(crate) const RESERVED_HEADERS: [&str; 13] = [
     "connection",
     "content-length",
     "host",
@@ -450,7 +450,7 @@ impl DestinationSpec {
         for (text, value) in &self.headers {
             let invalid = |reason| DestinationSpecError::Header(text.clone(), reason);
             let name: HeaderName = text.parse().map_err(|_| invalid("the name is invalid"))?;
-            if RESERVED.contains(&name.as_str()) {
+            if RESERVED_HEADERS.contains(&name.as_str()) {
                 return Err(invalid("it is set by the gateway"));
             }
             if headers.iter().any(|(other, _)| *other == name) {

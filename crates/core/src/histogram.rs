@@ -21,8 +21,8 @@ const fn bucket(value: u64) -> usize {
         return value as usize;
     }
     let octave = value.ilog2() - SUB_BITS;
-    let within = (value >> octave) - SUB_BUCKETS;
-    (SUB_BUCKETS * (octave as u64 + 1) + within) as usize
+    let sub_bucket = (value >> octave) - SUB_BUCKETS;
+    (SUB_BUCKETS * (octave as u64 + 1) + sub_bucket) as usize
 }
 
 /// The smallest value of a bucket.

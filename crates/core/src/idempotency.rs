@@ -1,7 +1,7 @@
 //! Idempotency keys: a piece of work that is asked for twice is done once, and its result is stored.
 //!
-//! The rules (claim, lease, fence, result) are those of `surehook-dedup`; this is what the gateway needs
-//! of a store for them. There are two users:
+//! The rules (claim, lease, fence, result) are those of `surehook-dedup`; here are the types and the store
+//! trait of the gateway for them. There are two users:
 //!
 //! - The **service** (`/api/v1/idempotency`): keys of other programs, in namespaces of their own. A holder
 //!   that does not complete its claim keeps it until its lease ends, also across a restart of the gateway.
@@ -40,7 +40,7 @@ pub const NAMESPACE_BYTES_MAX: usize = 64;
 /// A larger response is not stored; the request can still be retried, see [`IdempotentRequest`].
 pub const RESPONSE_BYTES_MAX: usize = 256 * 1024;
 
-/// Namespaces of API requests begin with this. [`service_key`] makes none of them.
+/// Namespaces of API requests begin with this. [`service_key`] rejects it.
 pub const API_NAMESPACE_PREFIX: &str = "api:";
 
 /// The `Idempotency-Key` of an API request: keys of two clients never collide.
@@ -61,10 +61,10 @@ pub fn service_key(namespace: &str, key: &str) -> Result<ClaimKey, ServiceKeyErr
 }
 
 pub fn check_namespace(namespace: &str) -> Result<(), ServiceKeyError> {
-    let is_plain =
+    let is_allowed =
         |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"._-".contains(&byte);
     let is_valid = (1..=NAMESPACE_BYTES_MAX).contains(&namespace.len());
-    if is_valid && namespace.bytes().all(is_plain) {
+    if is_valid && namespace.bytes().all(is_allowed) {
         Ok(())
     } else {
         Err(ServiceKeyError::Namespace)
@@ -97,9 +97,9 @@ impl From<ClaimOperation> for IdempotentRequest {
 
 impl IdempotentRequest {
     /// The id of an object that the request creates: the same each time the request is carried out.
-    /// `what` distinguishes several objects of one kind; empty for a single one.
-    pub fn id<K: IdKind>(&self, what: &str) -> Id<K> {
-        let text = [&self.seed[..], K::PREFIX.as_bytes(), b"/", what.as_bytes()].concat();
+    /// `label` distinguishes several objects of one kind; empty for a single one.
+    pub fn id<K: IdKind>(&self, label: &str) -> Id<K> {
+        let text = [&self.seed[..], K::PREFIX.as_bytes(), b"/", label.as_bytes()].concat();
         let mut bits = [0; 16];
         bits.copy_from_slice(&fingerprint(&text)[..16]);
         Id::new(self.at, u128::from_be_bytes(bits))
@@ -144,9 +144,9 @@ impl StoredResponse {
 /// The time of a claim step and the limits that apply.
 #[derive(Clone, Debug)]
 pub struct ClaimContext {
-    /// Age is judged by this: the current time, or an earlier one while the clock is in doubt.
+    /// The time for judging age: the current time, or an earlier one while the clock is in doubt.
     pub as_of: Timestamp,
-    /// The life of what is stored is counted from this: the current time, or a later one while the
+    /// The time from which retention is counted: the current time, or a later one while the
     /// clock is in doubt.
     pub counted_from: Timestamp,
     pub limits: KeyLimits,
@@ -204,7 +204,7 @@ impl ClaimStep {
     }
 }
 
-/// What came of a [`ClaimStep`].
+/// The result of a [`ClaimStep`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClaimStepResult {
     Claim(Claim),
@@ -241,7 +241,7 @@ pub struct ClaimRow {
     pub expires_at: Timestamp,
 }
 
-/// Which keys a list has.
+/// Selects the keys of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClaimFilter {
     #[default]
@@ -258,7 +258,7 @@ pub struct ClaimDetail {
     pub result: Option<Bytes>,
 }
 
-/// What is stored for a namespace of the service.
+/// Counts of the keys stored for a namespace of the service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamespaceCounts {
     pub namespace: String,
@@ -270,7 +270,7 @@ pub struct NamespaceCounts {
     pub result_bytes: u64,
 }
 
-/// What is stored in all namespaces, with the keys of API requests.
+/// Counts of the keys stored in all namespaces, and of those of API requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClaimTotals {
     /// Keys of the service.
@@ -281,7 +281,7 @@ pub struct ClaimTotals {
     pub api_keys: u64,
 }
 
-/// What idempotency needs of a store.
+/// The store operations for idempotency keys.
 #[async_trait]
 pub trait IdempotencyStore: Send + Sync {
     /// Runs the steps in order, in one transaction, by the rules of `surehook-dedup`. Durable after

@@ -95,8 +95,8 @@ impl OneShotUrl {
 
     /// The host as a name, such as `app-example`, with a number if it is taken.
     fn free_name(&self, is_taken: impl Fn(&str) -> bool) -> Name {
-        let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
-        let host: String = self.host().to_ascii_lowercase().chars().map(plain).collect();
+        let to_name_char = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '-' };
+        let host: String = self.host().to_ascii_lowercase().chars().map(to_name_char).collect();
         let host = host.trim_matches('-');
         let host = if host.is_empty() { "origin" } else { &host[..host.len().min(56)] };
         let numbered = (2..).map(|number: u32| format!("{host}-{number}"));
@@ -153,7 +153,7 @@ enum PathPattern {
     Prefix(String),
 }
 
-/// A text that is no [`UrlPattern`].
+/// The text is not a valid [`UrlPattern`].
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "invalid URL pattern `{0}`; use https://HOST/PATH, where HOST may begin with `*.` and PATH may end with `*`, such as https://*.app.example/hooks/*"

@@ -17,7 +17,7 @@ use surehook_webhooks::{
 };
 
 use crate::{
-    destination::RESERVED,
+    destination::RESERVED_HEADERS,
     event::is_never_forwarded,
     source::{SourceSpec, SourceSpecError},
 };
@@ -74,7 +74,7 @@ pub struct OutboxPost {
     pub kind: Option<EventKind>,
     pub attributes: Attributes,
     /// The recipient, as the ordering key for destinations that deliver in order.
-    pub order: Option<DedupKey>,
+    pub ordering_key: Option<DedupKey>,
     pub headers: HeaderMap,
     /// The bytes to send; for a message, its spec as JSON.
     pub body: Bytes,
@@ -108,7 +108,7 @@ impl OutboxPost {
         Self {
             kind: EventKind::new(&format!("{MESSAGE_KIND_PREFIX}{}", message.kind().as_str())),
             attributes,
-            order: DedupKey::new(message.to.as_str()),
+            ordering_key: DedupKey::new(message.to.as_str()),
             headers: json_headers(),
             // Cannot fail: a spec holds only text, numbers and lists of them.
             body: serde_json::to_vec(spec).unwrap_or_default().into(),
@@ -131,7 +131,7 @@ impl OutboxPost {
         for (name, value) in headers {
             let invalid = |reason| OutboxPostError::Header(name.clone(), reason);
             let name: HeaderName = name.parse().map_err(|_| invalid("the name is not valid"))?;
-            if RESERVED.contains(&name.as_str()) || map.contains_key(&name) {
+            if RESERVED_HEADERS.contains(&name.as_str()) || map.contains_key(&name) {
                 return Err(invalid("it is set by the gateway, or given twice"));
             }
             if is_never_forwarded(name.as_str()) {
@@ -144,7 +144,7 @@ impl OutboxPost {
         Ok(Self {
             kind: Some(kind),
             attributes: Attributes::default(),
-            order: None,
+            ordering_key: None,
             headers: map,
             body,
             path: String::new(),

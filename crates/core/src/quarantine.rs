@@ -93,7 +93,7 @@ pub struct QuarantineResult {
     /// it has none.
     pub id: Option<RequestId>,
     /// Number of older requests dropped for it.
-    pub pushed_out: u64,
+    pub evicted: u64,
 }
 
 /// The store operations of the quarantine.

@@ -21,8 +21,8 @@ use surehook_webhooks::{
     attribute::EventKind,
     key::{KeyOrigin, KeyRules, ParseKeyRuleError, json_fingerprint},
     provider::{
-        self, BODY_BYTES_CEILING, DEDUP_WINDOW, EventKey, ParsedRequest, Provider, RefusalPolicy,
-        preset_names,
+        self, BODY_BYTES_CEILING, DEFAULT_DEDUP_WINDOW, EventKey, ParsedRequest, Provider,
+        RefusalPolicy, preset_names,
     },
     request::IncomingRequest,
     verify::{UNVERIFIED, VerifiedRequest, Verifier, VerifySpec, VerifySpecError},
@@ -422,7 +422,7 @@ impl SourceSpec {
 fn default_window(provider: &Provider, on_refusal: RefusalPolicy) -> HumanDuration {
     let window = provider.dedup_window;
     match on_refusal {
-        RefusalPolicy::Quarantine => HumanDuration(window.0.max(DEDUP_WINDOW.0)),
+        RefusalPolicy::Quarantine => HumanDuration(window.0.max(DEFAULT_DEDUP_WINDOW.0)),
         RefusalPolicy::Unauthorized | RefusalPolicy::Keep => window,
     }
 }
@@ -624,7 +624,7 @@ mod tests {
             let source = spec.build(SourceId::new(Timestamp::default(), 1), &|_| None).unwrap();
             assert_eq!(source.dedup_window, Duration::from_secs(days * 86_400), "{json}");
         }
-        assert!(QUARANTINE_RETENTION < DEDUP_WINDOW.0);
+        assert!(QUARANTINE_RETENTION < DEFAULT_DEDUP_WINDOW.0);
     }
 
     fn build(json: &str) -> Source {

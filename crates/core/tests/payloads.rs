@@ -85,7 +85,7 @@ fn describe(source: &Source, sent: &IndexedRequest, part: &EventPart) -> Expecte
     ExpectedEvent {
         kind,
         dedup_key,
-        ordering_key: part.order.as_ref().map(|key| key.as_str().to_owned()),
+        ordering_key: part.ordering_key.as_ref().map(|key| key.as_str().to_owned()),
     }
 }
 

@@ -15,15 +15,15 @@ use sha2::{Digest as _, Sha256};
 
 struct Asset {
     name: &'static str,
-    kind: &'static str,
+    content_type: &'static str,
     bytes: &'static [u8],
     /// `ETag` and compressed content, computed on first use.
     encoded: OnceLock<(HeaderValue, Bytes)>,
 }
 
 impl Asset {
-    const fn new(name: &'static str, kind: &'static str, bytes: &'static [u8]) -> Self {
-        Self { name, kind, bytes, encoded: OnceLock::new() }
+    const fn new(name: &'static str, content_type: &'static str, bytes: &'static [u8]) -> Self {
+        Self { name, content_type, bytes, encoded: OnceLock::new() }
     }
 
     fn encoded(&self) -> &(HeaderValue, Bytes) {
@@ -45,9 +45,9 @@ const SCRIPT: &str = "text/javascript; charset=utf-8";
 const STYLE: &str = "text/css; charset=utf-8";
 
 macro_rules! assets {
-    ($($name:literal: $kind:expr;)*) => {
+    ($($name:literal: $content_type:expr;)*) => {
         static ASSETS: [Asset; [$($name),*].len()] =
-            [$(Asset::new($name, $kind, include_bytes!(concat!("../ui/", $name))),)*];
+            [$(Asset::new($name, $content_type, include_bytes!(concat!("../ui/", $name))),)*];
     };
 }
 
@@ -85,12 +85,12 @@ pub(crate) async fn serve(Path(name): Path<String>, headers: HeaderMap) -> Respo
     {
         return (StatusCode::NOT_MODIFIED, common).into_response();
     }
-    let kind = [(header::CONTENT_TYPE, HeaderValue::from_static(asset.kind))];
+    let content_type = [(header::CONTENT_TYPE, HeaderValue::from_static(asset.content_type))];
     if request_header(header::ACCEPT_ENCODING).is_some_and(|accepted| accepted.contains("gzip")) {
         let encoding = [(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"))];
-        return (common, kind, encoding, compressed.clone()).into_response();
+        return (common, content_type, encoding, compressed.clone()).into_response();
     }
-    (common, kind, asset.bytes).into_response()
+    (common, content_type, asset.bytes).into_response()
 }
 
 #[cfg(test)]

@@ -66,8 +66,8 @@ impl FilterQuery {
         self.terms.iter().map(FilterTerm::text).collect::<Vec<_>>().join(" ")
     }
 
-    fn without(&self, at: usize) -> Self {
-        let others = self.terms.iter().enumerate().filter(|(other, _)| *other != at);
+    fn without(&self, index: usize) -> Self {
+        let others = self.terms.iter().enumerate().filter(|(other, _)| *other != index);
         Self { terms: others.map(|(_, term)| term.clone()).collect() }
     }
 
@@ -132,7 +132,7 @@ impl FilterQuery {
         now: Timestamp,
     ) -> Result<ApiCall<T>, String> {
         let parameters = self.api_parameters(filters, now)?;
-        Ok(parameters.iter().fold(call, |call, (name, value)| call.with(name, value)))
+        Ok(parameters.iter().fold(call, |call, (name, value)| call.query(name, value)))
     }
 }
 
@@ -176,10 +176,10 @@ fn parse_value(text: &str) -> (String, &str) {
     (value, "")
 }
 
-/// A term of the filter, and the link to the page without it.
+/// A term of the filter, and the link that removes it.
 pub(crate) struct FilterChip {
     pub(crate) text: String,
-    pub(crate) without: String,
+    pub(crate) remove_url: String,
     pub(crate) label: String,
 }
 
@@ -193,14 +193,14 @@ pub(crate) struct FilterBar {
     pub(crate) example: &'static str,
     pub(crate) problem: Option<String>,
     /// The problem comes from the API, which is in English only.
-    pub(crate) is_foreign: bool,
+    pub(crate) is_untranslated: bool,
 }
 
 impl FilterBar {
     /// Shows why the API rejected the filter.
     pub(crate) fn set_api_error(&mut self, error: ApiError) {
         self.problem = Some(error.detail);
-        self.is_foreign = true;
+        self.is_untranslated = true;
     }
 
     pub(crate) fn new(
@@ -210,15 +210,15 @@ impl FilterBar {
         example: &'static str,
         c: &CommonTexts,
     ) -> Self {
-        let chip = |(at, term): (usize, &FilterTerm)| {
-            let rest = filter.without(at).text();
-            let without = if rest.is_empty() {
+        let chip = |(index, term): (usize, &FilterTerm)| {
+            let rest = filter.without(index).text();
+            let remove_url = if rest.is_empty() {
                 path.to_owned()
             } else {
                 format!("{path}?q={}", percent_encode(&rest))
             };
             let text = term.text();
-            FilterChip { label: fill(c.remove, &[&text]), text, without }
+            FilterChip { label: fill(c.remove, &[&text]), text, remove_url }
         };
         Self {
             path: path.to_owned(),
@@ -227,7 +227,7 @@ impl FilterBar {
             filter_names: list_names(filters),
             example,
             problem: None,
-            is_foreign: false,
+            is_untranslated: false,
         }
     }
 }

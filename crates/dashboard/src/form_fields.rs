@@ -102,9 +102,9 @@ impl FormField {
                 let lines: Vec<&str> = lines.iter().filter_map(Value::as_str).collect();
                 lines.join("\n")
             }
-            (Control::Secrets, Value::Array(all)) => {
-                let all: Vec<&str> = all.iter().filter_map(Value::as_str).collect();
-                all.join(", ")
+            (Control::Secrets, Value::Array(secrets)) => {
+                let secrets: Vec<&str> = secrets.iter().filter_map(Value::as_str).collect();
+                secrets.join(", ")
             }
             (_, Value::String(text)) => text.clone(),
             (_, other) => other.to_string(),
@@ -120,8 +120,8 @@ impl FormField {
             Control::Check => Some(Value::Bool(text == "true")),
             Control::Secret | Control::Secrets if text.is_empty() => current(),
             Control::Secrets => {
-                let keeps = values.get(&format!("{}.keep", self.name)).is_some();
-                let old = current().filter(|_| keeps);
+                let keeps_old = values.get(&format!("{}.keep", self.name)).is_some();
+                let old = current().filter(|_| keeps_old);
                 let old = old.as_ref().and_then(Value::as_array).cloned().unwrap_or_default();
                 Some([vec![Value::from(text)], old].concat().into())
             }
@@ -162,25 +162,25 @@ fn add_missing_choice(field: &mut FormField) {
     }
 }
 
-/// Fills fields with submitted values and shows current values that differ. Secrets are never sent
-/// back to the browser.
+/// Fills fields that hold the current values with the submitted ones, and shows current values that
+/// differ. Secrets are never sent back to the browser.
 pub(crate) fn fill_from_submission(
     fields: &mut [FormField],
     values: &FormValues,
     current: Option<&Value>,
 ) {
     for field in fields {
-        let before = std::mem::take(&mut field.value);
+        let current_value = std::mem::take(&mut field.value);
         if field.is_secret() {
             continue;
         }
         field.value = match (&field.control, values.get(&field.name)) {
             (Control::Check, value) => value.is_some_and(|text| text == "true").to_string(),
             (_, Some(text)) => text.clone(),
-            (_, None) => before.clone(),
+            (_, None) => current_value.clone(),
         };
         let is_known = current.is_some() && !field.pointer.is_empty();
-        field.current_value = (is_known && before != field.value).then_some(before);
+        field.current_value = (is_known && current_value != field.value).then_some(current_value);
         add_missing_choice(field);
     }
 }
@@ -240,7 +240,7 @@ mod tests {
     fn fields() -> Vec<FormField> {
         vec![
             FormField::new("/name", "Name", Control::Text),
-            FormField::new("/concurrency", "At idempotency_key", Control::Number),
+            FormField::new("/concurrency", "Concurrency", Control::Number),
             FormField::new("/retention/events", "Events", Control::Text),
             FormField::new("/redact", "Redact", Control::Lines),
             FormField::new("/enabled", "On", Control::Check),

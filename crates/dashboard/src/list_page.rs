@@ -35,19 +35,19 @@ impl ListDefinition {
         &self,
         user: &CurrentUser,
         query: &ListPageQuery,
-        list: ApiCall<L>,
+        call: ApiCall<L>,
     ) -> Result<(FilterBar, L), ApiError> {
         let c = CommonTexts::of(user.lang());
         let filter = FilterQuery::parse(&query.q);
         let mut bar = FilterBar::new(self.path, &filter, self.filters, self.example, c);
-        let list = list.with_some("cursor", query.cursor.as_deref());
-        let page = match filter.apply_to(list, self.filters, user.now()) {
+        let call = call.query_some("cursor", query.cursor.as_deref());
+        let page = match filter.apply_to(call, self.filters, user.now()) {
             Err(unknown) => {
                 bar.problem =
                     Some(fill(c.unknown_filter, &[&unknown, &bar.filter_names.join(" ")]));
                 L::default()
             }
-            Ok(list) => match user.call(list).await {
+            Ok(call) => match user.call(call).await {
                 Ok(page) => page,
                 Err(error) if error.is_invalid_request() => {
                     bar.set_api_error(error);
@@ -70,9 +70,10 @@ pub(crate) struct Pager {
 impl Pager {
     /// `url` is the first page; `cursor` is set on later pages.
     pub(crate) fn new(url: String, cursor: Option<&str>, next_cursor: Option<&str>) -> Self {
-        let joint = if url.contains('?') { '&' } else { '?' };
+        let separator = if url.contains('?') { '&' } else { '?' };
         Self {
-            next: next_cursor.map(|next| format!("{url}{joint}cursor={}", percent_encode(next))),
+            next: next_cursor
+                .map(|next| format!("{url}{separator}cursor={}", percent_encode(next))),
             first: cursor.map(|_| url),
         }
     }

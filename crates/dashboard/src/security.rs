@@ -51,7 +51,7 @@ mod tests {
     #[test]
     fn only_same_origin_requests_may_change_state() {
         for (name, lines, expected) in [
-            ("nothing is header_value", vec![], false),
+            ("no headers", vec![], false),
             ("same origin", vec![("sec-fetch-site", "same-origin")], true),
             ("same site is not enough", vec![("sec-fetch-site", "same-site")], false),
             (

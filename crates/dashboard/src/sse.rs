@@ -1,4 +1,4 @@
-//! Parser for server-sent events.
+//! Parser for the server-sent events of the gateway, which have one line of data each.
 
 /// Longer messages are skipped.
 const MESSAGE_BYTES_MAX: usize = 256 * 1024;
@@ -80,7 +80,7 @@ mod tests {
             assert!(parser.feed(&[b'a'; 64 * 1024]).is_empty());
             assert!(parser.buffer.len() <= MESSAGE_BYTES_MAX);
         }
-        assert!(parser.feed(b"\n\n").is_empty(), "what was cut is passed over");
+        assert!(parser.feed(b"\n\n").is_empty(), "the rest of the skipped message");
         assert_eq!(parser.feed(b"event: next\n\n")[0].name, "next");
     }
 }

@@ -152,7 +152,7 @@ impl Fingerprint {
 pub struct ClaimRequest {
     /// The key to claim.
     pub key: ClaimKey,
-    /// What the request is about; compared if both this and the earlier claim have one.
+    /// Identifies the content of the request; compared if both this and the earlier claim have one.
     pub fingerprint: Option<Fingerprint>,
     /// How long the caller may work before others may take over; [`LEASE_MIN`] to [`LEASE_MAX`].
     pub lease: Duration,
@@ -176,7 +176,7 @@ pub struct CompletionRequest {
     pub key: ClaimKey,
     /// The token of the claim.
     pub token: ClaimToken,
-    /// What later duplicates get; at most [`RESULT_BYTES_MAX`] bytes.
+    /// The result that later duplicates get; at most [`RESULT_BYTES_MAX`] bytes.
     pub result: Bytes,
     /// How long the result is remembered; [`LEASE_MIN`] to [`TTL_MAX`].
     pub ttl: Duration,
@@ -233,7 +233,7 @@ pub struct ClaimGrant {
     pub is_resumed: bool,
 }
 
-/// What stays the same over all attempts at one piece of work.
+/// One piece of work, the same over all attempts at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClaimOperation {
     /// 16 random bytes.
@@ -263,7 +263,7 @@ impl ClaimOperation {
 /// A claim whose work is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompletedClaim {
-    /// What the holder stored.
+    /// The result that the holder stored.
     pub result: Bytes,
     /// The fence of the grant that completed it.
     pub fence: u64,

@@ -1,4 +1,4 @@
-//! What distinguishes a durable store from an older copy of itself.
+//! The epoch of a durable store, which distinguishes it from an older copy of itself.
 
 use std::fmt;
 

@@ -11,7 +11,7 @@ use crate::{
 
 /// A lock per key that remembers the result of the work.
 ///
-/// # What holds for every backend
+/// # Guarantees of every backend
 ///
 /// - Of all callers that claim a key at the same time, exactly one gets [`Claim::Claimed`]. Until its
 ///   lease ends, it is released, or it is completed, the others get [`Claim::InProgress`].
@@ -52,7 +52,7 @@ pub trait DedupLock: Send + Sync {
     async fn release(&self, key: &ClaimKey, token: ClaimToken) -> Result<ClaimUpdate, DedupError>;
 
     /// Claims up to [`BATCH_MAX`] keys, with one answer for each, in order. A key that occurs twice is
-    /// claimed by its first occurrence. This is no transaction: some may fail and others succeed.
+    /// claimed by its first occurrence. This is not a transaction: some may fail and others succeed.
     async fn claim_many(&self, requests: Vec<ClaimRequest>) -> Vec<Result<Claim, DedupError>> {
         if let Err(error) = check_batch(requests.len()) {
             return vec![Err(error); requests.len()];

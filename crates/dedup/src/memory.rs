@@ -33,7 +33,7 @@ const SHARDS: usize = 64;
 /// Expired records of its shard that each claim removes, so that they do not pile up.
 const PRUNED_PER_CLAIM: usize = 2;
 
-/// What a [`MemoryDedupLock`] may hold.
+/// Limits of a [`MemoryDedupLock`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimits {
     /// Maximum number of keys.
@@ -104,11 +104,15 @@ fn stored_bytes(record: &ClaimRecord) -> usize {
 impl MemoryDedupLock {
     /// An empty lock with the clock of the machine.
     pub fn new(limits: MemoryLimits) -> Self {
-        Self::with_sources(limits, Arc::new(WallClock), Arc::new(ThreadRandom))
+        Self::with_clock_and_rng(limits, Arc::new(WallClock), Arc::new(ThreadRandom))
     }
 
     /// An empty lock with a given clock and given random numbers.
-    pub fn with_sources(limits: MemoryLimits, clock: Arc<dyn Clock>, rng: Arc<dyn Rng>) -> Self {
+    pub fn with_clock_and_rng(
+        limits: MemoryLimits,
+        clock: Arc<dyn Clock>,
+        rng: Arc<dyn Rng>,
+    ) -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             hasher: RandomState::new(),
@@ -168,7 +172,7 @@ impl MemoryDedupLock {
     fn claim_now(&self, request: &ClaimRequest) -> Result<Claim, DedupError> {
         request.check()?;
         let now = self.clock.now();
-        if let Some(claim) = self.claim_known(request, now) {
+        if let Some(claim) = self.claim_existing(request, now) {
             return Ok(claim);
         }
         // Outside of the shard's lock, because making room looks at all shards.
@@ -176,11 +180,11 @@ impl MemoryDedupLock {
             return Err(DedupError::Full { limit: format!("{} keys", self.limits.keys_max) });
         }
         let mut shard = self.shard(&request.key);
-        let known = shard.records.get(&request.key);
-        let was_known = known.is_some();
-        let decision = decide_claim(known, request, now, &*self.rng);
+        let existing = shard.records.get(&request.key);
+        let existed = existing.is_some();
+        let decision = decide_claim(existing, request, now, &*self.rng);
         // Another thread may have been quicker.
-        if was_known || decision.write.is_none() {
+        if existed || decision.write.is_none() {
             self.keys.fetch_sub(1, Ordering::Relaxed);
         }
         if let Some(record) = decision.write {
@@ -191,7 +195,7 @@ impl MemoryDedupLock {
     }
 
     /// Claims a key that has a record, expired or not.
-    fn claim_known(&self, request: &ClaimRequest, now: Timestamp) -> Option<Claim> {
+    fn claim_existing(&self, request: &ClaimRequest, now: Timestamp) -> Option<Claim> {
         let mut shard = self.shard(&request.key);
         let decision =
             decide_claim(Some(shard.records.get(&request.key)?), request, now, &*self.rng);
@@ -203,9 +207,9 @@ impl MemoryDedupLock {
     }
 
     fn replace(&self, shard: &mut ShardState, key: &ClaimKey, record: ClaimRecord) {
-        let known = shard.records.get_key_value(key);
-        let freed = known.map_or(0, |(_, old)| stored_bytes(old));
-        let key = known.map_or_else(|| Arc::new(key.clone()), |(key, _)| key.clone());
+        let existing = shard.records.get_key_value(key);
+        let freed = existing.map_or(0, |(_, old)| stored_bytes(old));
+        let key = existing.map_or_else(|| Arc::new(key.clone()), |(key, _)| key.clone());
         shard.write(key, record);
         self.result_bytes.fetch_sub(freed, Ordering::Relaxed);
     }

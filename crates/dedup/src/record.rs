@@ -25,7 +25,7 @@ pub(crate) enum RecordState {
     Released,
 }
 
-/// What is stored for a key.
+/// The stored record of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClaimRecord {
     pub(crate) state: RecordState,
@@ -57,13 +57,13 @@ fn fence_floor(now: Timestamp) -> u64 {
 
 /// Decides a claim over the record of its key, if there is one.
 pub(crate) fn decide_claim(
-    known: Option<&ClaimRecord>,
+    existing: Option<&ClaimRecord>,
     request: &ClaimRequest,
     now: Timestamp,
     rng: &dyn Rng,
 ) -> ClaimDecision {
-    let alive = known.filter(|record| now < record.expires_at);
-    if let Some(record) = alive {
+    let unexpired = existing.filter(|record| now < record.expires_at);
+    if let Some(record) = unexpired {
         let differs = match (&record.fingerprint, &request.fingerprint) {
             (Some(stored), Some(asked)) => stored != asked,
             (None, _) | (_, None) => false,
@@ -88,23 +88,23 @@ pub(crate) fn decide_claim(
             RecordState::InProgress { .. } | RecordState::Released => {}
         }
     }
-    grant(known, alive, request, now, rng)
+    grant(existing, unexpired, request, now, rng)
 }
 
 fn grant(
-    known: Option<&ClaimRecord>,
-    alive: Option<&ClaimRecord>,
+    existing: Option<&ClaimRecord>,
+    unexpired: Option<&ClaimRecord>,
     request: &ClaimRequest,
     now: Timestamp,
     rng: &dyn Rng,
 ) -> ClaimDecision {
-    let resumed = alive.filter(|record| record.state != RecordState::Released);
+    let resumed = unexpired.filter(|record| record.state != RecordState::Released);
     let operation = resumed.map_or_else(
         || ClaimOperation { id: rng.next_u128().to_be_bytes(), started_at: now },
         |record| record.operation,
     );
     let token = ClaimToken::from_bytes(rng.next_u128().to_be_bytes());
-    let fence = known.map_or(0, |record| record.fence.saturating_add(1)).max(fence_floor(now));
+    let fence = existing.map_or(0, |record| record.fence.saturating_add(1)).max(fence_floor(now));
     let record = ClaimRecord {
         state: RecordState::InProgress { lease_until: now + request.lease },
         token,

@@ -18,8 +18,8 @@ use crate::{
     ingest::{SendMessageError, SendTarget},
 };
 
-/// Also at once when the attempt of a message ends; the timer finds those that ended otherwise, such as by
-/// a cancellation.
+/// How often due callbacks are looked for. Those of deliveries that end with an attempt are posted at once;
+/// the others end, for instance, by a cancellation.
 const POST_EVERY: Duration = Duration::from_secs(5);
 const BATCH_MAX: usize = 100;
 
@@ -40,7 +40,7 @@ pub(crate) async fn run(engine: Arc<Engine>) {
 }
 
 async fn post_due(engine: &Arc<Engine>) -> Result<(), StoreError> {
-    // One that cannot be posted now must not keep the others waiting.
+    // A callback that cannot be posted now must not keep the others waiting.
     let mut after = None;
     loop {
         let due = engine.store.list_due_callbacks(after, BATCH_MAX).await?;

@@ -216,10 +216,10 @@ impl AuthorizedCall<'_> {
                 self.token_cache.remove(&grant.header);
                 report
             }
-            Ok(next) => {
-                let report = self.send_with(request, &next.header).await;
+            Ok(new) => {
+                let report = self.send_with(request, &new.header).await;
                 if is_unauthorized(&report) {
-                    self.token_cache.remove(&next.header);
+                    self.token_cache.remove(&new.header);
                 }
                 report
             }
@@ -233,8 +233,8 @@ impl AuthorizedCall<'_> {
     async fn get_token(&self, refused: Option<&HeaderValue>) -> Result<TokenGrant, TokenError> {
         let token = self.token_cache.get(self.oauth2, &self.client.http, refused);
         timeout(self.time_left(), token).await.unwrap_or_else(|_| {
-            let within = self.client.destination.timeout;
-            let detail = format!("the token endpoint returned no token within {within:?}");
+            let timeout = self.client.destination.timeout;
+            let detail = format!("the token endpoint returned no token within {timeout:?}");
             Err(TokenError { failure: AttemptFailure::Timeout, detail })
         })
     }

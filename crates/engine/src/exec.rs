@@ -4,7 +4,7 @@
 //! The program runs in a process group of its own. When it has ended, the rest of the group is killed, and
 //! only then is the program reaped: until then its process id cannot be reused. Dropping the attempt kills
 //! the group. Nothing can block forever: input and output are handled while waiting for the end, a program
-//! that does not read its input is no failure, and at the timeout the group gets TERM and then KILL. A
+//! that does not read its input is not a failure, and at the timeout the group gets TERM and then KILL. A
 //! process that leaves the group (`setsid`) is out of reach; it loses its pipes.
 
 #[cfg(test)]

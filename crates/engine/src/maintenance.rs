@@ -1,6 +1,6 @@
 //! Periodic tasks: retention, roll-ups, replay jobs, metrics read from the store.
 //!
-//! What changes the store for all nodes is a duty, which only its leader does.
+//! A task that changes the store for all nodes is a duty, which only its leader does.
 
 use std::{sync::Arc, time::Duration};
 
@@ -59,18 +59,18 @@ type TaskFuture<'a> = BoxFuture<'a, Result<Option<Duration>, StoreError>>;
 fn spawn(
     engine: &Arc<Engine>,
     duty: Option<Duty>,
-    every: Duration,
+    interval: Duration,
     task: impl for<'a> Fn(&'a Arc<Engine>) -> TaskFuture<'a> + Send + 'static,
 ) {
-    engine.shared.tasks.spawn(repeat(Arc::clone(engine), duty, every, task));
+    engine.shared.tasks.spawn(repeat(Arc::clone(engine), duty, interval, task));
 }
 
 /// Runs a task periodically, and after each change of the configuration; a duty only while this process
-/// leads it. The task may ask to run again sooner than `every`.
+/// leads it. The task may ask to run again sooner than `interval`.
 async fn repeat(
     engine: Arc<Engine>,
     duty: Option<Duty>,
-    every: Duration,
+    interval: Duration,
     task: impl for<'a> Fn(&'a Arc<Engine>) -> TaskFuture<'a> + Send,
 ) {
     loop {
@@ -79,10 +79,10 @@ async fn repeat(
             Some(_) | None => task(&engine).await,
         };
         let wait = match result {
-            Ok(sooner) => sooner.unwrap_or(every),
+            Ok(sooner) => sooner.unwrap_or(interval),
             Err(error) => {
                 tracing::warn!(%error, "a maintenance task failed; it is retried");
-                every
+                interval
             }
         };
         tokio::select! {

@@ -167,9 +167,9 @@ impl Engine {
         let registry = self.registry.load_full();
         let version = self.store.load_configuration_version().await?;
         // A misconfigured destination may still run under its old settings.
-        let wanted: BTreeSet<DestinationId> =
+        let destinations: BTreeSet<DestinationId> =
             registry.destinations.iter().chain(registry.lanes.keys()).copied().collect();
-        let owned = self.acquire_lanes(wanted.into_iter().collect()).await?;
+        let owned = self.acquire_lanes(destinations.into_iter().collect()).await?;
         let running: BTreeMap<DestinationId, LaneEpoch> =
             registry.lanes.iter().map(|(id, lane)| (*id, lane.epoch())).collect();
         let is_current = owned == running && registry.version == version;

@@ -6,7 +6,7 @@ use surehook_retry::{AttemptFailure, AttemptOutcome, DeadReason, FailureClass, S
 
 use crate::sender::SendReport;
 
-/// The result of such an attempt.
+/// The result of an attempt without HTTP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NonHttpResult {
     pub(crate) end: NonHttpEnd,
@@ -16,7 +16,7 @@ pub(crate) struct NonHttpResult {
     pub(crate) output: Vec<u8>,
 }
 
-/// How it ended.
+/// How the attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NonHttpEnd {
     Succeeded,

@@ -50,8 +50,8 @@ const UNAUTHENTICATED_SOURCE_RATE: AllowanceRate =
 const ADDRESSES_MAX: usize = 10_000;
 const SOURCES_MAX: usize = 10_000;
 
-/// Limits the writes that requests cause which are not verified. What is refused by it is answered like
-/// any request that fails verification, and counted as dropped.
+/// Limits the writes caused by requests that fail verification. A request over the limit is answered like
+/// the others, but not stored, and counted as dropped.
 #[derive(Debug)]
 pub(crate) struct QuarantineLimiter {
     addresses: AllowanceTable<(SourceId, IpAddr)>,
@@ -89,7 +89,7 @@ impl QuarantineLimiter {
             (addresses, UNAUTHENTICATED_ADDRESS_RATE, sources, UNAUTHENTICATED_SOURCE_RATE)
         };
         let cost = u32::try_from(bytes.div_ceil(UNIT_BYTES).max(1)).unwrap_or(u32::MAX);
-        // The address first: what it may not do must not use up the allowance of all.
+        // The address first: requests over its limit must not use up the allowance of all.
         addresses.take((source, address), address_rate, cost, now)
             && sources.take(source, source_rate, cost, now)
     }
@@ -120,7 +120,7 @@ pub enum ReleaseError {
 /// The result of releasing all requests that verify.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BulkReleaseReport {
-    /// Requests.
+    /// Released requests.
     pub released: u64,
     /// New events.
     pub events: u64,
@@ -177,7 +177,7 @@ impl Engine {
         };
         match self.store.quarantine(quarantined, self.quarantine_bytes_max).await {
             Ok(result) => {
-                let dropped = result.pushed_out + u64::from(result.id.is_none());
+                let dropped = result.evicted + u64::from(result.id.is_none());
                 self.telemetry.count_quarantine_dropped(source.name.as_str(), dropped);
                 match source.on_refusal {
                     RefusalPolicy::Quarantine if result.id.is_some() => {

@@ -184,7 +184,7 @@ impl StreamSender {
     /// Drops the connection, unless another one has replaced it.
     fn discard(&self, broken: &RedisConnection) {
         let mut current = lock(&self.connection);
-        if current.as_ref().is_some_and(|one| Arc::ptr_eq(&one.driver, &broken.driver)) {
+        if current.as_ref().is_some_and(|pooled| Arc::ptr_eq(&pooled.driver, &broken.driver)) {
             *current = None;
         }
     }

@@ -118,7 +118,7 @@ pub(crate) struct Registry {
 #[derive(Debug, Default)]
 pub(crate) struct OwnedLanes {
     pub(crate) epochs: BTreeMap<DestinationId, LaneEpoch>,
-    /// The saved states of lanes, as of after they were acquired.
+    /// The saved states of the lanes, read after the lanes were acquired.
     pub(crate) saved: BTreeMap<DestinationId, SavedLaneState>,
 }
 
@@ -135,12 +135,12 @@ pub enum ConfigError {
         "source `{0}`: `sync` waits for destination `{1}`, but no route leads there; add a route or change `sync`"
     )]
     NothingToWaitFor(String, String),
-    #[error("route from `{from}` to `{to}`: there is no {what} with this name")]
-    UnknownEnd {
+    #[error("route from `{from}` to `{to}`: there is no {missing} with this name")]
+    UnknownRouteEnd {
         from: String,
         to: String,
         /// `source` or `destination`.
-        what: &'static str,
+        missing: &'static str,
     },
     #[error(
         "destination `{0}` is of kind origin, which stands for all URLs of a host: no route may lead to it; add a destination with the whole URL"
@@ -165,7 +165,7 @@ pub enum ConfigError {
     #[error(
         "{0}: `env:{1}` cannot be used: variables that start with SUREHOOK_ belong to the gateway; give the variable another name"
     )]
-    OwnVariable(String, String),
+    ReservedVariable(String, String),
 }
 
 /// Looks up an environment variable.
@@ -192,10 +192,10 @@ pub fn check_configuration(
     has_public_url: bool,
     env: &EnvLookup,
 ) -> Result<(), ConfigError> {
-    let check_names = |what, names: Vec<&str>| {
+    let check_names = |kind, names: Vec<&str>| {
         let mut seen = std::collections::HashSet::new();
         match names.into_iter().find(|name| !seen.insert(*name)) {
-            Some(twice) => Err(ConfigError::DuplicateName(what, twice.to_owned())),
+            Some(duplicate) => Err(ConfigError::DuplicateName(kind, duplicate.to_owned())),
             None => Ok(()),
         }
     };
@@ -297,8 +297,11 @@ fn build_routes(
         .iter()
         .map(|route| {
             let (from, to) = (route.spec.from.as_str(), route.spec.to.as_str());
-            let unknown =
-                |what| ConfigError::UnknownEnd { from: from.to_owned(), to: to.to_owned(), what };
+            let unknown = |missing| ConfigError::UnknownRouteEnd {
+                from: from.to_owned(),
+                to: to.to_owned(),
+                missing,
+            };
             let source = sources.get(from).ok_or_else(|| unknown("source"))?;
             let destination = destinations.get(to).ok_or_else(|| unknown("destination"))?;
             let share = |text: &str| filters.share(text, before);
@@ -310,7 +313,7 @@ fn build_routes(
 
 impl Registry {
     /// Builds the next registry from this one: lanes that stay keep what they have in memory. Invalid
-    /// objects are logged and not used; everything else works on.
+    /// objects are logged and not used; everything else keeps working.
     pub(crate) fn next(
         &self,
         configuration: &Configuration,
@@ -432,15 +435,15 @@ fn check_addresses(
     destination: &Destination,
     addresses: &AddressPolicy,
 ) -> Result<(), ConfigError> {
-    let of_uri = |uri: &Uri| uri.host().and_then(|host| Host::parse(host).ok());
+    let host_of = |uri: &Uri| uri.host().and_then(|host| Host::parse(host).ok());
     let url = match &destination.transport {
-        Transport::Http(uri) | Transport::Origin(uri) => of_uri(uri),
+        Transport::Http(uri) | Transport::Origin(uri) => host_of(uri),
         Transport::Inbox | Transport::Exec(_) => None,
         Transport::RedisStream(stream) => Some(stream.server.host.clone()),
         Transport::Channel(sender) => sender.account.base_url().host().map(|host| host.to_owned()),
     };
     let token_url = match &destination.auth {
-        Some(AuthConfig::Oauth2(oauth2)) => of_uri(&oauth2.token_url),
+        Some(AuthConfig::Oauth2(oauth2)) => host_of(&oauth2.token_url),
         Some(AuthConfig::Fixed(_)) | None => None,
     };
     let proxy = destination.proxy.as_ref().map(|proxy| proxy.host.clone());
@@ -502,20 +505,20 @@ fn resolve_sync(
     source: Result<Source, String>,
     routes: &[RouteRuntime],
 ) -> (Result<Source, String>, Option<SyncConfig>) {
-    let Ok(found) = &source else { return (source, None) };
-    let Some(sync) = &found.sync else { return (source, None) };
+    let Ok(valid_source) = &source else { return (source, None) };
+    let Some(sync) = &valid_source.sync else { return (source, None) };
     match routes.iter().map(|runtime| &runtime.route).find(|route| route.to == sync.destination) {
         Some(route) => {
-            let entry = SyncConfig {
+            let config = SyncConfig {
                 destination: route.destination,
                 deadline: sync.deadline.0,
                 on_timeout: sync.on_timeout,
-                revives: found.revive_dead,
+                revives: valid_source.revive_dead,
             };
-            (source, Some(entry))
+            (source, Some(config))
         }
         None => {
-            let (name, to) = (found.name.to_string(), sync.destination.to_string());
+            let (name, to) = (valid_source.name.to_string(), sync.destination.to_string());
             (Err(ConfigError::NothingToWaitFor(name, to).to_string()), None)
         }
     }
@@ -524,7 +527,7 @@ fn resolve_sync(
 impl ConfigError {
     fn is_of_route_from(&self, source: &str) -> bool {
         match self {
-            Self::Route(from, ..) | Self::UnknownEnd { from, .. } => from == source,
+            Self::Route(from, ..) | Self::UnknownRouteEnd { from, .. } => from == source,
             Self::NothingToWaitFor(..)
             | Self::Source(..)
             | Self::Destination(..)
@@ -535,7 +538,7 @@ impl ConfigError {
             | Self::Tls(..)
             | Self::Blocked(..)
             | Self::VariableNotAllowed(..)
-            | Self::OwnVariable(..)
+            | Self::ReservedVariable(..)
             | Self::Program(..) => false,
         }
     }
@@ -577,13 +580,13 @@ mod tests {
 
         let (routes, filters) = build_routes(&configuration, &JqFilterSet::default());
 
-        assert_eq!((routes.len(), filters.len(), filters.compiled()), (1000, 11, 0));
+        assert_eq!((routes.len(), filters.len(), filters.compiled_count()), (1000, 11, 0));
         let used = routes[0].as_ref().unwrap().filter.clone().unwrap();
         used.check().unwrap();
         let change = put_route(1, "true");
         configuration.apply(std::slice::from_ref(&change), NOW);
         let (_, changed) = build_routes(&configuration, &filters);
-        assert_eq!((changed.len(), changed.compiled()), (12, 1), "the one that was used");
+        assert_eq!((changed.len(), changed.compiled_count()), (12, 1), "the one that was used");
         let (trust, programs) = (TrustStore::from_system(), AllowedPrograms::default());
         let addresses = AddressPolicy::new(Vec::new());
         let policy =

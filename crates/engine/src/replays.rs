@@ -244,9 +244,9 @@ impl Engine {
     pub(crate) async fn resume_replays(self: &Arc<Self>) -> Result<(), StoreError> {
         for id in self.store.list_unfinished_replays().await? {
             let Some(job) = self.store.find_replay(id).await? else { continue };
-            let known =
+            let task =
                 self.replays.lock().get(&id).map(|task| (task.state, Arc::clone(&task.wake)));
-            match known {
+            match task {
                 Some((state, _)) if state == job.state => {}
                 Some((_, wake)) => wake.notify_one(),
                 None => {

@@ -55,8 +55,8 @@ impl<'e> RouteInput<'e> {
     /// The body, decompressed; a form is an object.
     fn json(&self) -> Result<&JsonInput, &ParseJsonInputError> {
         let parse = || {
-            let plain = inflate::decode_body(self.headers, self.body);
-            JsonInput::parse_request(self.headers, &plain.unwrap_or(Cow::Borrowed(self.body)))
+            let decoded = inflate::decode_body(self.headers, self.body);
+            JsonInput::parse_request(self.headers, &decoded.unwrap_or(Cow::Borrowed(self.body)))
         };
         self.json.get_or_init(parse).as_ref()
     }

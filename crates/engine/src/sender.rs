@@ -223,23 +223,23 @@ where
         kept_max: usize,
     ) -> SendReport {
         let started = Instant::now();
-        let watch = Stopwatch::default();
+        let stopwatch = Stopwatch::default();
         let mut response =
-            PartialResponse { head: None, head_seen: None, body: Vec::new(), kept_max };
-        let end = match timeout(deadline, self.exchange(request, &watch, &mut response)).await {
+            PartialResponse { head: None, head_time: None, body: Vec::new(), kept_max };
+        let end = match timeout(deadline, self.exchange(request, &stopwatch, &mut response)).await {
             Ok(end) => end.map_err(|error| error.or_tls_error(self.last_tls_error.since(started))),
             Err(_) => Err(ExchangeError::new(
                 AttemptFailure::Timeout,
                 format!("no complete response within {deadline:?}"),
             )),
         };
-        response.into_report(end, &watch, started, Instant::now())
+        response.into_report(end, &stopwatch, started, Instant::now())
     }
 
     async fn exchange(
         &self,
         mut request: Request<B>,
-        watch: &Stopwatch,
+        stopwatch: &Stopwatch,
         partial: &mut PartialResponse,
     ) -> Result<ResponseHead, ExchangeError> {
         // Requests over HTTPS are tunnelled; the proxy does not see them.
@@ -254,7 +254,7 @@ where
         }
         let interim = InterimCounter::count_of(&mut request);
         let response = tokio::select! {
-            response = watch.watch(self.client.request(request)) => response?,
+            response = stopwatch.watch(self.client.request(request)) => response?,
             // Dropping the request closes the connection.
             () = interim.exceeded.notified() => {
                 let detail = format!(
@@ -263,7 +263,7 @@ where
                 return Err(ExchangeError::new(AttemptFailure::Protocol, detail));
             }
         };
-        partial.head_seen = Some(watch.head_seen(response.extensions().get()));
+        partial.head_time = Some(stopwatch.record_head(response.extensions().get()));
         if forward_proxy.is_some() && response.status() == StatusCode::PROXY_AUTHENTICATION_REQUIRED
         {
             // The proxy has not forwarded the request.
@@ -301,7 +301,7 @@ impl InterimCounter {
 #[derive(Debug)]
 struct PartialResponse {
     head: Option<ResponseHead>,
-    head_seen: Option<ResponseHeadTime>,
+    head_time: Option<ResponseHeadTime>,
     body: Vec<u8>,
     /// The limit on `body`.
     kept_max: usize,
@@ -319,8 +319,8 @@ impl PartialResponse {
         while let Some(frame) = body.frame().await {
             // Trailers are ignored.
             let Ok(data) = frame?.into_data() else { continue };
-            let room = self.kept_max.saturating_sub(self.body.len());
-            self.body.extend_from_slice(&data[..data.len().min(room)]);
+            let kept = data.len().min(self.kept_max.saturating_sub(self.body.len()));
+            self.body.extend_from_slice(&data[..kept]);
             read += data.len();
             if read >= RESPONSE_BYTES_MAX {
                 break;
@@ -333,7 +333,7 @@ impl PartialResponse {
     fn into_report(
         self,
         end: Result<ResponseHead, ExchangeError>,
-        watch: &Stopwatch,
+        stopwatch: &Stopwatch,
         started: Instant,
         ended: Instant,
     ) -> SendReport {
@@ -348,7 +348,7 @@ impl PartialResponse {
         };
         SendReport {
             elapsed: ended.saturating_duration_since(started),
-            timing: watch.read(started, ended, self.head_seen, may_have_arrived),
+            timing: stopwatch.read(started, ended, self.head_time, may_have_arrived),
             response_body: self.body,
             detail,
             may_have_arrived,
@@ -451,7 +451,7 @@ impl Service<Uri> for TimedConnector {
             let opened = opening.await;
             let stream = opened
                 .unwrap_or_else(|_| Err(ConnectError::Timeout { after: OPEN_TIMEOUT }.into()))?;
-            opened_for.opened();
+            opened_for.record_open();
             Ok(MonitoredStream {
                 stream,
                 is_forwarded,

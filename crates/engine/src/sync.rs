@@ -1,7 +1,7 @@
 //! Synchronous responses: a sender that waits for the delivery result of its event.
 //!
 //! The event is stored like any other before the wait begins, and its delivery takes the usual path.
-//! So whatever happens during the wait (the sender hangs up, the deadline passes, the process is
+//! So whatever happens during the wait (the sender disconnects, the deadline passes, the process is
 //! killed), only the response is lost: the sender's next request is a duplicate, and joins the same
 //! delivery.
 
@@ -147,16 +147,20 @@ impl Engine {
         mut waiter: AttemptWaiter,
     ) -> SyncResponse {
         let now = self.shared.clock.now();
-        let left = until.saturating_duration_since(tokio::time::Instant::now());
+        let remaining = until.saturating_duration_since(tokio::time::Instant::now());
         // A destination that cools down beyond the deadline cannot answer before it.
-        if let Some(cool) = self.cooling_until(config.destination).filter(|cool| *cool > now + left)
+        if let Some(cooling_until) = self
+            .cooling_until(config.destination)
+            .filter(|cooling_until| *cooling_until > now + remaining)
         {
-            return SyncResponse::throttled(cool, now);
+            return SyncResponse::throttled(cooling_until, now);
         }
         match tokio::time::timeout_at(until, waiter.result()).await {
             Ok(result) => self.build_answer(&result, config),
             Err(_) => match (self.cooling_until(config.destination), config.on_timeout) {
-                (Some(cool), _) => SyncResponse::throttled(cool, self.shared.clock.now()),
+                (Some(cooling_until), _) => {
+                    SyncResponse::throttled(cooling_until, self.shared.clock.now())
+                }
                 (None, SyncTimeoutPolicy::Retry) => SyncResponse::Retry { reason: "deadline" },
                 (None, SyncTimeoutPolicy::Accepted) => SyncResponse::Accepted,
             },

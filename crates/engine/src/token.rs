@@ -45,7 +45,7 @@ struct TokenCacheState {
 #[derive(Debug)]
 struct CachedToken {
     result: TokenResult,
-    until: Instant,
+    valid_until: Instant,
 }
 
 /// A token for an attempt.
@@ -76,7 +76,7 @@ impl TokenCache {
         let fetching = {
             let mut state = lock(&self.state);
             if let Some(cached) = &state.cached
-                && Instant::now() < cached.until
+                && Instant::now() < cached.valid_until
             {
                 match &cached.result {
                     Ok(header) if Some(header) == refused => {}
@@ -100,10 +100,10 @@ impl TokenCache {
         let (headers, body) = oauth2.token_request();
         let request =
             HttpOutboundRequest { url: oauth2.token_url.clone(), headers, body: body.into() };
-        let (tokens, http) = (Arc::clone(self), http.clone());
+        let (cache, http) = (Arc::clone(self), http.clone());
         let task = tokio::spawn(async move {
             let report = http.send(request, FETCH_TIMEOUT).await;
-            tokens.store(parse_report(report))
+            cache.store(parse_report(report))
         });
         let cancelled = TokenError {
             failure: AttemptFailure::Token,
@@ -117,7 +117,8 @@ impl TokenCache {
             Ok(token) => (Ok(token.header), token.usable_for),
             Err(problem) => (Err(problem), FAILURE_CACHED_FOR),
         };
-        let cached = CachedToken { result: result.clone(), until: Instant::now() + valid_for };
+        let cached =
+            CachedToken { result: result.clone(), valid_until: Instant::now() + valid_for };
         *lock(&self.state) = TokenCacheState { cached: Some(cached), fetching: None };
         result
     }

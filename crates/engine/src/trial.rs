@@ -51,12 +51,12 @@ impl RouteSample {
     ) -> Result<Self, UnreadableBodyError> {
         let source = configuration.sources.iter().find(|source| source.id == row.source);
         let mut headers = payload.head.headers.to_map();
-        let plain = inflate::decode_body(&headers, &payload.body);
+        let decoded = inflate::decode_body(&headers, &payload.body);
         let mut sample = Self {
-            body: plain.map_or_else(|| payload.body.to_vec(), |plain| plain.into_owned()),
+            body: decoded.map_or_else(|| payload.body.to_vec(), |decoded| decoded.into_owned()),
             kind: row.kind.clone(),
             source: source.map(|source| source.spec.name.to_string()),
-            secret_headers: source.map(|it| it.spec.secret_headers()).unwrap_or_default(),
+            secret_headers: source.map(|source| source.spec.secret_headers()).unwrap_or_default(),
             ..Self::default()
         };
         if !exact {

@@ -153,7 +153,7 @@ pub fn check_references(
         for reference in references(&new_spec).difference(&unchanged) {
             let name = reference.name.clone();
             if is_own(&name) {
-                return Err(ConfigError::OwnVariable(label, name));
+                return Err(ConfigError::ReservedVariable(label, name));
             }
             if origin == ConfigOrigin::Api && !allowed.permits(&name) {
                 return Err(ConfigError::VariableNotAllowed(label, name));

@@ -20,7 +20,7 @@ use crate::lock::lock;
 pub(crate) enum WaiterResult {
     /// An attempt has ended, or the delivery is dead without one.
     Ended(SyncResult),
-    /// There will be no attempt: the delivery was cancelled, or its destination deleted.
+    /// No attempt follows: the delivery was cancelled, or its destination deleted.
     Cancelled,
 }
 

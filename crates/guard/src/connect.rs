@@ -135,14 +135,14 @@ pub struct GuardedConnector {
     resolver: Arc<dyn Resolver>,
     lookups: Arc<Semaphore>,
     proxy: Option<Arc<Proxy>>,
-    watch: Stopwatch,
+    stopwatch: Stopwatch,
 }
 
 impl GuardedConnector {
     /// Connects to what `policy` allows, within [`CONNECT_TIMEOUT`].
     pub fn new(policy: Arc<AddressPolicy>, resolver: Arc<dyn Resolver>) -> Self {
         let lookups = Arc::new(Semaphore::new(LOOKUPS_MAX));
-        Self { policy, resolver, lookups, proxy: None, watch: Stopwatch::default() }
+        Self { policy, resolver, lookups, proxy: None, stopwatch: Stopwatch::default() }
     }
 
     pub fn with_proxy(self, proxy: Option<Proxy>) -> Self {
@@ -164,7 +164,7 @@ impl GuardedConnector {
             }
         };
         if uri.scheme() == Some(&Scheme::HTTPS) {
-            self.watch.begin(ConnectStage::Tls);
+            self.stopwatch.begin(ConnectStage::Tls);
         }
         Ok(stream)
     }
@@ -213,10 +213,10 @@ impl GuardedConnector {
         }
     }
 
-    async fn resolve(&self, host: &str, within: Duration) -> io::Result<Vec<IpAddr>> {
-        self.watch.begin(ConnectStage::Dns);
+    async fn resolve(&self, host: &str, limit: Duration) -> io::Result<Vec<IpAddr>> {
+        self.stopwatch.begin(ConnectStage::Dns);
         let lookup = self.clone().look_up(host.to_owned());
-        timeout(within, lookup).await.map_err(io::Error::from)?
+        timeout(limit, lookup).await.map_err(io::Error::from)?
     }
 
     /// Resolves in a task of its own: the system's lookup continues after our timeout, and must keep its
@@ -233,7 +233,7 @@ impl GuardedConnector {
 
     /// Tries the addresses one after the other. The error is that of the last one.
     async fn connect_to_any(&self, ips: &[IpAddr], port: u16) -> Result<TcpStream, ConnectError> {
-        let deadline = self.watch.begin(ConnectStage::Connect) + CONNECT_TIMEOUT;
+        let deadline = self.stopwatch.begin(ConnectStage::Connect) + CONNECT_TIMEOUT;
         let mut failure = ConnectError::Timeout { after: CONNECT_TIMEOUT };
         for (index, ip) in ips.iter().enumerate() {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -258,7 +258,7 @@ impl Service<Uri> for GuardedConnector {
     }
 
     fn call(&mut self, uri: Uri) -> Self::Future {
-        let connector = Self { watch: Stopwatch::of_attempt(), ..self.clone() };
+        let connector = Self { stopwatch: Stopwatch::of_attempt(), ..self.clone() };
         Box::pin(async move { connector.connect(uri).await.map(TokioIo::new) })
     }
 }

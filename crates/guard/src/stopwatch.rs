@@ -1,6 +1,6 @@
 //! Measures where the time of an attempt goes: DNS, connect, TLS, first byte.
 //!
-//! A connection is opened below the HTTP client, which does not tell for which attempt. So the stopwatch
+//! A connection is opened below the HTTP client, which does not say for which attempt. So the stopwatch
 //! of an attempt is a task-local value: [`Stopwatch::watch`] sets it, and the connector, which the client
 //! calls within that task, reads it. A connection keeps the stopwatch of the attempt it was opened for, and
 //! every response on it carries it: a response with another stopwatch came over a reused connection.
@@ -36,15 +36,15 @@ struct StageTimes {
     connect: Option<Duration>,
     tls: Option<Duration>,
     open_since: Option<Instant>,
-    /// The attempt asked for a new connection.
-    was_needed: bool,
+    /// Whether the attempt asked for a new connection.
+    needed_connection: bool,
 }
 
 /// When the head of a response arrived.
 #[derive(Debug, Clone, Copy)]
 pub struct ResponseHeadTime {
     at: Instant,
-    /// On a connection that was opened for this attempt.
+    /// Whether the connection was opened for this attempt.
     is_new_connection: bool,
 }
 
@@ -68,20 +68,20 @@ impl Stopwatch {
         let now = Instant::now();
         let mut stages = self.stages();
         stages.end(now);
-        (stages.running, stages.was_needed) = (Some((stage, now)), true);
+        (stages.running, stages.needed_connection) = (Some((stage, now)), true);
         now
     }
 
     /// Records that the connection is open.
-    pub fn opened(&self) {
+    pub fn record_open(&self) {
         let now = Instant::now();
         let mut stages = self.stages();
         stages.end(now);
-        (stages.open_since, stages.was_needed) = (Some(now), true);
+        (stages.open_since, stages.needed_connection) = (Some(now), true);
     }
 
     /// Records the head of a response, on a connection that was opened for `opened_for`.
-    pub fn head_seen(&self, opened_for: Option<&Self>) -> ResponseHeadTime {
+    pub fn record_head(&self, opened_for: Option<&Self>) -> ResponseHeadTime {
         let is_new_connection = opened_for.is_some_and(|other| Arc::ptr_eq(&self.0, &other.0));
         ResponseHeadTime { at: Instant::now(), is_new_connection }
     }
@@ -102,7 +102,7 @@ impl Stopwatch {
                 reused: Some(true),
                 ..AttemptTiming::default()
             },
-            None if !stages.was_needed => {
+            None if !stages.needed_connection => {
                 AttemptTiming { reused: was_sent.then_some(true), ..AttemptTiming::default() }
             }
             Some(_) | None => {
@@ -150,27 +150,27 @@ mod tests {
     }
 
     /// A connection through all stages: 1 ms, twice 2 ms, 4 ms.
-    async fn open(watch: &Stopwatch) {
-        watch.begin(ConnectStage::Dns);
+    async fn open(stopwatch: &Stopwatch) {
+        stopwatch.begin(ConnectStage::Dns);
         pass(1).await;
         for _ in 0..2 {
-            watch.begin(ConnectStage::Connect);
+            stopwatch.begin(ConnectStage::Connect);
             pass(2).await;
         }
-        watch.begin(ConnectStage::Tls);
+        stopwatch.begin(ConnectStage::Tls);
         pass(4).await;
-        watch.opened();
+        stopwatch.record_open();
     }
 
     #[tokio::test(start_paused = true)]
     async fn stages_of_a_new_connection_are_measured() {
-        let (watch, started) = (Stopwatch::default(), Instant::now());
-        open(&watch).await;
+        let (stopwatch, started) = (Stopwatch::default(), Instant::now());
+        open(&stopwatch).await;
         pass(8).await;
-        let head = watch.head_seen(Some(&watch.clone()));
+        let head = stopwatch.record_head(Some(&stopwatch.clone()));
         pass(16).await;
 
-        let timing = watch.read(started, Instant::now(), Some(head), true);
+        let timing = stopwatch.read(started, Instant::now(), Some(head), true);
 
         let (dns, connect, tls, first_byte) = (Some(ms(1)), Some(ms(4)), Some(ms(4)), Some(ms(8)));
         assert_eq!(timing, AttemptTiming { dns, connect, tls, first_byte, reused: Some(false) });
@@ -178,11 +178,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn connection_of_another_attempt_counts_as_reused_even_if_one_was_opened_meanwhile() {
-        let (watch, other, started) = (Stopwatch::default(), Stopwatch::default(), Instant::now());
-        open(&watch).await;
-        let head = watch.head_seen(Some(&other));
+        let (stopwatch, other, started) =
+            (Stopwatch::default(), Stopwatch::default(), Instant::now());
+        open(&stopwatch).await;
+        let head = stopwatch.record_head(Some(&other));
 
-        let timing = watch.read(started, Instant::now(), Some(head), true);
+        let timing = stopwatch.read(started, Instant::now(), Some(head), true);
 
         let (first_byte, reused) = (Some(ms(9)), Some(true));
         assert_eq!(timing, AttemptTiming { first_byte, reused, ..AttemptTiming::default() });
@@ -190,10 +191,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn interrupted_stage_is_measured_up_to_the_end() {
-        let (watch, started) = (Stopwatch::default(), Instant::now());
-        watch.begin(ConnectStage::Connect);
+        let (stopwatch, started) = (Stopwatch::default(), Instant::now());
+        stopwatch.begin(ConnectStage::Connect);
         pass(7).await;
-        let hangs = watch.read(started, Instant::now(), None, false);
+        let hangs = stopwatch.read(started, Instant::now(), None, false);
         assert_eq!(hangs, AttemptTiming { connect: Some(ms(7)), ..AttemptTiming::default() });
 
         let silent = Stopwatch::default();
@@ -211,9 +212,9 @@ mod tests {
 
     #[tokio::test]
     async fn stopwatch_is_found_within_the_attempt_only() {
-        let watch = Stopwatch::default();
-        let found = watch.watch(async { Stopwatch::of_attempt() }).await;
-        assert!(Arc::ptr_eq(&watch.0, &found.0));
-        assert!(!Arc::ptr_eq(&watch.0, &Stopwatch::of_attempt().0));
+        let stopwatch = Stopwatch::default();
+        let found = stopwatch.watch(async { Stopwatch::of_attempt() }).await;
+        assert!(Arc::ptr_eq(&stopwatch.0, &found.0));
+        assert!(!Arc::ptr_eq(&stopwatch.0, &Stopwatch::of_attempt().0));
     }
 }

@@ -126,7 +126,7 @@ mod tests {
                 (Err(message), Err(part)) => {
                     assert!(message.contains(part), "case: {body}: {message}");
                 }
-                (read, _) => panic!("case: {body}: {read:?}"),
+                (result, _) => panic!("case: {body}: {result:?}"),
             }
         }
     }

@@ -93,7 +93,7 @@ pub trait Channel: fmt::Debug + Send + Sync {
             .map_err(|reason| UnsupportedMessageError { channel: self.name(), reason })
     }
 
-    /// What [`Self::compose`] returns. The error is the reason alone.
+    /// Composes the request for [`Self::compose`]. The error is only the reason.
     fn compose_request(
         &self,
         account: &ChannelAccount,

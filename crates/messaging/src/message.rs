@@ -182,7 +182,7 @@ impl MediaKind {
     }
 }
 
-/// Where a media file is.
+/// The location of a media file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MediaLocation {
     /// The service downloads it from there.

@@ -1,7 +1,7 @@
 //! The error codes of the WhatsApp Cloud API, as a table.
 //!
 //! Meta recommends to rely on the code, not on titles, subcodes or the status. The exception is 100 with
-//! subcode 33: the phone number id does not exist or the token may not use it, which is no error of the
+//! subcode 33: the phone number id does not exist or the token may not use it, which is not an error of the
 //! message. Meta's recommendations map to our classes like this:
 //!
 //! | Meta's advice | class | the message |

@@ -116,9 +116,9 @@ impl RecipientState {
     fn reserve_slot(&mut self, interval: Duration, free_at: Duration, now: Duration) -> Duration {
         let after_others =
             self.last_reserved.map_or(free_at, |last| free_at.max(last.saturating_add(interval)));
-        let at = after_others.min(free_at.max(now.saturating_add(RESERVED_AHEAD_MAX)));
-        self.last_reserved = self.last_reserved.max(Some(at));
-        at
+        let slot = after_others.min(free_at.max(now.saturating_add(RESERVED_AHEAD_MAX)));
+        self.last_reserved = self.last_reserved.max(Some(slot));
+        slot
     }
 }
 
@@ -182,9 +182,9 @@ impl RecipientPacer {
         if self.recipients.len() < self.recipients_max {
             return;
         }
-        let mut ends: Vec<Duration> =
+        let mut expiries: Vec<Duration> =
             self.recipients.values().map(RecipientState::expires_at).collect();
-        let (_, middle, _) = ends.select_nth_unstable(self.recipients_max / 2);
+        let (_, middle, _) = expiries.select_nth_unstable(self.recipients_max / 2);
         let middle = *middle;
         self.recipients.retain(|_, state| state.expires_at() > middle);
     }

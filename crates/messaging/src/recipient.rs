@@ -31,7 +31,7 @@ pub enum Recipient {
 }
 
 impl Recipient {
-    /// Parses a recipient; `None` if the text is no valid address.
+    /// Parses a recipient; `None` if the text is not a valid address.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         if text.is_empty() || text.len() > BYTES_MAX {
@@ -46,14 +46,14 @@ impl Recipient {
         if is_business_scoped(text) {
             return Some(Self::BusinessScoped(text.to_owned()));
         }
-        let is_id = |byte: u8| byte.is_ascii_alphanumeric() || b"_-=".contains(&byte);
-        let is_group_id = text.len() >= GROUP_ID_BYTES_MIN && text.bytes().all(is_id);
+        let is_id_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"_-=".contains(&byte);
+        let is_group_id = text.len() >= GROUP_ID_BYTES_MIN && text.bytes().all(is_id_byte);
         is_group_id.then(|| Self::GroupId(text.to_owned()))
     }
 
     fn from_address(user: &str, server: &str) -> Option<Self> {
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
-        if user.is_empty() || !user.bytes().all(is_plain) {
+        let is_user_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
+        if user.is_empty() || !user.bytes().all(is_user_byte) {
             return None;
         }
         let server = server.to_ascii_lowercase();

@@ -1,4 +1,4 @@
-//! Retries a blocking operation: connecting to a server that is only starting up.
+//! Retries a blocking operation: connecting to a server that is still starting up.
 //!
 //! ```text
 //! cargo run -p surehook-retry --features blocking --example blocking

@@ -65,7 +65,7 @@ impl AttemptClass {
 
 /// Decides the class of the result of an attempt.
 ///
-/// Any `Fn(&Result<T, E>) -> AttemptClass` is one; [`on_error`] makes one of a function of the error.
+/// Any `Fn(&Result<T, E>) -> AttemptClass` implements it; [`on_error`] takes a function of the error.
 /// The result as a whole is classified, because many HTTP clients return a status 503 as `Ok`.
 pub trait Classify<T, E> {
     /// The class of this result.

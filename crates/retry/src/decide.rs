@@ -1,4 +1,4 @@
-//! What follows from the outcome of an attempt.
+//! Decides what follows from the outcome of an attempt.
 //!
 //! An [`AttemptOutcome`] is a fact, a [`FailureClass`] says what kind of failure it was, a
 //! [`RetryDecision`] says what to do about it. All rules about answers are here and nowhere else.

@@ -7,7 +7,7 @@ use surehook_types::string_enum;
 
 use super::{DeadReason, FailureClass, RetryAfter};
 
-/// What an attempt led to.
+/// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptOutcome {
     /// An HTTP answer.

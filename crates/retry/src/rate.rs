@@ -45,7 +45,7 @@ pub struct Rate {
     burst: Option<u32>,
 }
 
-/// A text that is no [`Rate`].
+/// The text is not a valid [`Rate`].
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "invalid rate `{0}`; use for example 50/s, 100/m, 5000/h or `50/s burst 10`, with numbers from 1 to {COUNT_MAX}"
@@ -91,8 +91,8 @@ impl FromStr for Rate {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let invalid = || ParseRateError(text.chars().take(64).collect());
         let number = |digits: &str| {
-            let plain = digits.bytes().all(|byte| byte.is_ascii_digit());
-            let number: Option<u32> = digits.parse().ok().filter(|_| plain);
+            let is_digits = digits.bytes().all(|byte| byte.is_ascii_digit());
+            let number: Option<u32> = digits.parse().ok().filter(|_| is_digits);
             number.filter(|number| (1..=COUNT_MAX).contains(number)).ok_or_else(invalid)
         };
         let mut words = text.split(' ');

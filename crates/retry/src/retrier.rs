@@ -36,7 +36,7 @@ pub trait BlockingSleeper {
     fn sleep(&self, delay: Duration);
 }
 
-/// What an operation knows about its attempt.
+/// The number of the running attempt and the time left for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AttemptContext {
@@ -143,11 +143,11 @@ impl<E: fmt::Display> fmt::Display for RetryError<E> {
     }
 }
 
-// Without `source`, so that boxed errors, which are no `Error` themselves, are supported: the message
+// Without `source`, so that boxed errors, which are not `Error` themselves, are supported: the message
 // contains the last error.
 impl<E: fmt::Debug + fmt::Display> std::error::Error for RetryError<E> {}
 
-/// What an observer of a [`Retrier`] is called with.
+/// An event of a retried operation, for the observer of a [`Retrier`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RetryEvent {

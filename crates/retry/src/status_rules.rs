@@ -29,7 +29,7 @@ pub struct StatusRule {
     pub reason: Option<DeadReason>,
 }
 
-/// What to do with an answer.
+/// The action for an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StatusAction {
@@ -65,7 +65,7 @@ pub struct StatusRange(RangeInclusive<u16>);
 /// Why status rules are refused.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StatusRuleError {
-    /// The text is no status and no range of them.
+    /// The text is neither a status nor a range of statuses.
     #[error("invalid status; write 409, \"500-599\" or \"5xx\", from 100 to 999")]
     Status,
     /// Only a dead delivery has a reason.
@@ -84,8 +84,9 @@ impl FromStr for StatusRange {
 
     fn from_str(text: &str) -> Result<Self, StatusRuleError> {
         let number = |digits: &str| -> Option<u16> {
-            let plain = digits.len() == 3 && digits.bytes().all(|byte| byte.is_ascii_digit());
-            digits.parse().ok().filter(|status| plain && STATUSES.contains(status))
+            let has_three_digits =
+                digits.len() == 3 && digits.bytes().all(|byte| byte.is_ascii_digit());
+            digits.parse().ok().filter(|status| has_three_digits && STATUSES.contains(status))
         };
         let range = match (text.strip_suffix("xx"), text.split_once('-')) {
             (Some(hundreds), _) => number(&format!("{hundreds}00")).map(|low| low..=low + 99),

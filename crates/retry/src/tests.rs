@@ -56,7 +56,7 @@ fn cool_until(
     super::cool_until(outcome, class, progress, terms, now, roll)
 }
 
-fn by_table(policy: &RetryPolicy) -> RetryTerms<'_> {
+fn without_rules(policy: &RetryPolicy) -> RetryTerms<'_> {
     RetryTerms { retry: policy, rules: NO_RULES }
 }
 
@@ -66,15 +66,15 @@ fn progress(attempts: u32, throttled: u32) -> AttemptProgress {
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-fn of(class: FailureClass) -> SendOutcome {
+fn outcome_of(class: FailureClass) -> SendOutcome {
     SendOutcome { status: Some(200), ..SendOutcome::of(Some(class)) }
 }
 
-fn again(seconds: u64, class: FailureClass) -> RetryDecision {
-    again_as(ScheduleReason::Backoff, seconds, class)
+fn backoff_retry(seconds: u64, class: FailureClass) -> RetryDecision {
+    retry_at(ScheduleReason::Backoff, seconds, class)
 }
 
-fn again_as(reason: ScheduleReason, seconds: u64, class: FailureClass) -> RetryDecision {
+fn retry_at(reason: ScheduleReason, seconds: u64, class: FailureClass) -> RetryDecision {
     RetryDecision::RetryAt { due_at: NOW + Duration::from_secs(seconds), class, reason }
 }
 
@@ -90,12 +90,14 @@ fn assert_decisions(cases: &[(&str, u32, SendOutcome, RetryDecision)]) {
     for (name, attempts, interpreted, expected) in cases {
         let outcome = AttemptOutcome::Interpreted(*interpreted);
         let progress = progress(*attempts, 0);
-        let decision = decide_retry(&outcome, progress, by_table(&policy), NOW, 0.5);
+        let decision = decide_retry(&outcome, progress, without_rules(&policy), NOW, 0.5);
         assert_eq!(decision, *expected, "case: {name}");
-        let cools = cool_until(&outcome, progress, by_table(&policy), NOW, 0.5).is_some();
-        assert_eq!(cools, *name == "all slower", "case: {name}");
-        let stops = interpreted.scope == FailureScope::PauseDestination;
-        assert_eq!(should_pause_destination(&outcome, NO_RULES), stops, "case: {name}");
+        let is_cooled = cool_until(&outcome, progress, without_rules(&policy), NOW, 0.5).is_some();
+        let is_whole_lane_throttled = interpreted.class == Some(FailureClass::Throttled)
+            && interpreted.scope != FailureScope::ThisDelivery;
+        assert_eq!(is_cooled, is_whole_lane_throttled, "case: {name}");
+        let is_paused = interpreted.scope == FailureScope::PauseDestination;
+        assert_eq!(should_pause_destination(&outcome, NO_RULES), is_paused, "case: {name}");
     }
 }
 
@@ -104,9 +106,9 @@ fn interpreted_outcome_overrides_the_http_status() {
     use FailureClass::{Permanent, Throttled, Transient};
     use ScheduleReason::{RetryAfter as Asked, ServiceWait};
     let asked = Some(RetryAfter::Delay(HOUR * 2));
-    let (transient, throttled) = (of(Transient), of(Throttled));
+    let (transient, throttled) = (outcome_of(Transient), outcome_of(Throttled));
     let only_this = FailureScope::ThisDelivery;
-    let refused = SendOutcome { reason: Some(DeadReason::PayloadError), ..of(Permanent) };
+    let refused = SendOutcome { reason: Some(DeadReason::PayloadError), ..outcome_of(Permanent) };
     let max_retries = dead(DeadReason::MaxRetries, Transient);
     assert_decisions(&[
         (
@@ -115,55 +117,75 @@ fn interpreted_outcome_overrides_the_http_status() {
             SendOutcome { status: Some(500), ..SendOutcome::of(None) },
             RetryDecision::Succeeded,
         ),
-        ("again by the policy", 1, transient, again(1, Transient)),
+        ("retried by the policy", 1, transient, backoff_retry(1, Transient)),
         (
-            "later",
+            "wait of the service",
             1,
             SendOutcome { wait: Some(HOUR), ..transient },
-            again_as(ServiceWait, 3600, Transient),
+            retry_at(ServiceWait, 3600, Transient),
         ),
         (
-            "later still",
+            "Retry-After longer than the wait",
             1,
             SendOutcome { wait: Some(HOUR), retry_after: asked, ..transient },
-            again_as(Asked, 7200, Transient),
+            retry_at(Asked, 7200, Transient),
         ),
-        ("tries are used up", 2, SendOutcome { tries: Some(2), ..transient }, max_retries),
-        ("one is left", 2, SendOutcome { tries: Some(3), ..transient }, again(2, Transient)),
-        ("slower", 1, SendOutcome { scope: only_this, ..throttled }, again(1, Throttled)),
-        ("all slower", 1, throttled, again(1, Throttled)),
-        ("never", 1, refused, dead(DeadReason::PayloadError, Permanent)),
-        ("never ever", 1, of(Permanent), dead(DeadReason::Unrecoverable, Permanent)),
+        ("no attempt is left", 2, SendOutcome { tries: Some(2), ..transient }, max_retries),
+        (
+            "one attempt is left",
+            2,
+            SendOutcome { tries: Some(3), ..transient },
+            backoff_retry(2, Transient),
+        ),
+        (
+            "this delivery is throttled",
+            1,
+            SendOutcome { scope: only_this, ..throttled },
+            backoff_retry(1, Throttled),
+        ),
+        ("all deliveries are throttled", 1, throttled, backoff_retry(1, Throttled)),
+        ("permanent with a reason", 1, refused, dead(DeadReason::PayloadError, Permanent)),
+        (
+            "permanent without a reason",
+            1,
+            outcome_of(Permanent),
+            dead(DeadReason::Unrecoverable, Permanent),
+        ),
     ]);
 }
 
 #[test]
 fn config_failure_stays_pending_and_ambiguous_outcome_follows_its_policy() {
     use FailureClass::{Ambiguous, Config};
-    let (config, ambiguous) = (of(Config), of(Ambiguous));
-    let stops = SendOutcome { scope: FailureScope::PauseDestination, ..config };
-    let held_up = SendOutcome { scope: FailureScope::ThisDelivery, wait: Some(HOUR), ..config };
+    let (config, ambiguous) = (outcome_of(Config), outcome_of(Ambiguous));
+    let pauses = SendOutcome { scope: FailureScope::PauseDestination, ..config };
+    let held_alone = SendOutcome { scope: FailureScope::ThisDelivery, wait: Some(HOUR), ..config };
     let wrong = SendOutcome { reason: Some(DeadReason::InvalidEndpoint), ..config };
     let waits = SendOutcome { on_ambiguous: AmbiguousPolicy::RetryAfterWait(HOUR), ..ambiguous };
     let parked = SendOutcome { on_ambiguous: AmbiguousPolicy::Park, ..ambiguous };
     let pause = RetryDecision::Pause { due_at: NOW + Duration::from_secs(16) };
     let given_up = dead(DeadReason::Ambiguous, Ambiguous);
     assert_decisions(&[
-        ("all stop, however often it was tried", 5, stops, pause),
-        ("only this is held up", 5, held_up, again_as(ScheduleReason::ServiceWait, 3600, Config)),
-        ("wrong for good", 1, wrong, dead(DeadReason::InvalidEndpoint, Config)),
-        ("unsure, and safe", 1, ambiguous, again(1, Ambiguous)),
+        ("destination is paused after any number of attempts", 5, pauses, pause),
         (
-            "unsure, and a word may come",
+            "only this delivery waits",
+            5,
+            held_alone,
+            retry_at(ScheduleReason::ServiceWait, 3600, Config),
+        ),
+        ("dead with a reason", 1, wrong, dead(DeadReason::InvalidEndpoint, Config)),
+        ("ambiguous and safe to resend", 1, ambiguous, backoff_retry(1, Ambiguous)),
+        (
+            "ambiguous and waiting for a status",
             1,
             waits,
-            again_as(ScheduleReason::StatusAwaited, 3600, Ambiguous),
+            retry_at(ScheduleReason::StatusAwaited, 3600, Ambiguous),
         ),
-        ("unsure for the last time", 5, waits, given_up),
-        ("unsure, and for a person to decide", 1, parked, given_up),
+        ("ambiguous at the last attempt", 5, waits, given_up),
+        ("ambiguous and parked", 1, parked, given_up),
     ]);
-    assert!(is_destination_misconfigured(&AttemptOutcome::Interpreted(stops), Some(Config)));
-    assert!(!is_destination_misconfigured(&AttemptOutcome::Interpreted(held_up), Some(Config)));
+    assert!(is_destination_misconfigured(&AttemptOutcome::Interpreted(pauses), Some(Config)));
+    assert!(!is_destination_misconfigured(&AttemptOutcome::Interpreted(held_alone), Some(Config)));
 }
 
 #[test]
@@ -172,15 +194,23 @@ fn pending_config_failure_does_not_expire() {
     let policy: RetrySpec = serde_json::from_str(policy).unwrap();
     let policy = policy.build().unwrap();
     let old = AttemptProgress { created_at: Timestamp::from_millis(1), ..progress(1, 0) };
-    let stops = SendOutcome { scope: FailureScope::PauseDestination, ..of(FailureClass::Config) };
-    let held_up = SendOutcome { scope: FailureScope::ThisDelivery, ..of(FailureClass::Config) };
+    let pauses =
+        SendOutcome { scope: FailureScope::PauseDestination, ..outcome_of(FailureClass::Config) };
+    let held_alone =
+        SendOutcome { scope: FailureScope::ThisDelivery, ..outcome_of(FailureClass::Config) };
     let decision = |interpreted| {
-        decide_retry(&AttemptOutcome::Interpreted(interpreted), old, by_table(&policy), NOW, 0.5)
+        decide_retry(
+            &AttemptOutcome::Interpreted(interpreted),
+            old,
+            without_rules(&policy),
+            NOW,
+            0.5,
+        )
     };
-    assert!(matches!(decision(stops), RetryDecision::Pause { .. }));
-    assert!(matches!(decision(held_up), RetryDecision::RetryAt { .. }));
+    assert!(matches!(decision(pauses), RetryDecision::Pause { .. }));
+    assert!(matches!(decision(held_alone), RetryDecision::RetryAt { .. }));
     assert_eq!(
-        decision(of(FailureClass::Transient)),
+        decision(outcome_of(FailureClass::Transient)),
         dead(DeadReason::Expired, FailureClass::Transient)
     );
 }
@@ -240,8 +270,13 @@ fn permanent_failure_is_given_up_at_once_with_its_reason() {
         (AttemptOutcome::Failed(AttemptFailure::Blocked), DeadReason::InvalidEndpoint),
     ];
     for (outcome, expected) in cases {
-        let decision =
-            decide_retry(&outcome, progress(1, 0), by_table(&RetryPolicy::standard()), NOW, 0.5);
+        let decision = decide_retry(
+            &outcome,
+            progress(1, 0),
+            without_rules(&RetryPolicy::standard()),
+            NOW,
+            0.5,
+        );
         let RetryDecision::Dead { reason, .. } = decision else {
             panic!("{outcome:?} gave {decision:?}")
         };
@@ -254,11 +289,11 @@ fn delivery_is_dead_after_the_last_attempt_of_the_policy() {
     let policy = RetryPolicy::quick();
     let outcome = answered(500);
     assert!(matches!(
-        decide_retry(&outcome, progress(2, 0), by_table(&policy), NOW, 0.0),
+        decide_retry(&outcome, progress(2, 0), without_rules(&policy), NOW, 0.0),
         RetryDecision::RetryAt { .. }
     ));
     assert_eq!(
-        decide_retry(&outcome, progress(3, 0), by_table(&policy), NOW, 0.0),
+        decide_retry(&outcome, progress(3, 0), without_rules(&policy), NOW, 0.0),
         RetryDecision::Dead { reason: DeadReason::MaxRetries, class: FailureClass::Transient }
     );
 }
@@ -268,12 +303,12 @@ fn throttled_attempts_are_free_up_to_the_limit() {
     let policy = RetryPolicy::quick();
     let later = answered(429);
     assert!(matches!(
-        decide_retry(&later, progress(40, 40), by_table(&policy), NOW, 0.0),
+        decide_retry(&later, progress(40, 40), without_rules(&policy), NOW, 0.0),
         RetryDecision::RetryAt { .. }
     ));
     let at_bound = FREE_THROTTLES + policy.attempts_max();
     assert!(matches!(
-        decide_retry(&later, progress(at_bound, at_bound), by_table(&policy), NOW, 0.0),
+        decide_retry(&later, progress(at_bound, at_bound), without_rules(&policy), NOW, 0.0),
         RetryDecision::Dead { reason: DeadReason::MaxRetries, .. }
     ));
 }
@@ -291,16 +326,16 @@ fn retry_after_cools_the_lane_within_its_bounds() {
         let outcome = AttemptOutcome::Answered { status: 429, retry_after: Some(retry_after) };
         let policy = RetryPolicy::quick();
         let cooled = NOW + Duration::from_secs(secs);
-        let decision = decide_retry(&outcome, progress(1, 1), by_table(&policy), NOW, 0.0);
+        let decision = decide_retry(&outcome, progress(1, 1), without_rules(&policy), NOW, 0.0);
         let RetryDecision::RetryAt { due_at, .. } = decision else {
             panic!("{name}: {decision:?}")
         };
         assert!(due_at >= cooled, "case: {name}");
-        let until = cool_until(&outcome, progress(1, 1), by_table(&policy), NOW, 0.0);
+        let until = cool_until(&outcome, progress(1, 1), without_rules(&policy), NOW, 0.0);
         assert_eq!(until, Some(cooled), "case: {name}");
     }
     assert_eq!(
-        cool_until(&answered(500), progress(1, 0), by_table(&RetryPolicy::quick()), NOW, 0.0),
+        cool_until(&answered(500), progress(1, 0), without_rules(&RetryPolicy::quick()), NOW, 0.0),
         None
     );
 }
@@ -312,10 +347,10 @@ fn lane_cools_down_also_when_the_delivery_is_given_up() {
     let impatient = r#"{"max_attempts":9,"max_age":"10s"}"#;
     let policy = serde_json::from_str::<RetrySpec>(impatient).unwrap().build().unwrap();
     assert!(matches!(
-        decide_retry(&outcome, progress(1, 1), by_table(&policy), NOW, 0.0),
+        decide_retry(&outcome, progress(1, 1), without_rules(&policy), NOW, 0.0),
         RetryDecision::Dead { reason: DeadReason::Expired, .. }
     ));
-    let until = cool_until(&outcome, progress(1, 1), by_table(&policy), NOW, 0.0);
+    let until = cool_until(&outcome, progress(1, 1), without_rules(&policy), NOW, 0.0);
     assert_eq!(until, Some(NOW + Duration::from_secs(60)));
 }
 
@@ -324,9 +359,9 @@ fn interrupted_attempt_is_due_at_once() {
     let decision = decide_retry(
         &AttemptOutcome::Failed(AttemptFailure::Interrupted),
         progress(99, 0),
-        by_table(&RetryPolicy::quick()),
+        without_rules(&RetryPolicy::quick()),
         NOW,
         0.5,
     );
-    assert_eq!(decision, again_as(ScheduleReason::Interrupted, 0, FailureClass::Transient));
+    assert_eq!(decision, retry_at(ScheduleReason::Interrupted, 0, FailureClass::Transient));
 }

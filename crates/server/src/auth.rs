@@ -212,7 +212,7 @@ impl TokenRegistry {
         tokens.get(hash).cloned()
     }
 
-    /// Finds a valid token that is no session. Looks up by hash, so that timing reveals nothing that
+    /// Finds a valid token that is not a session. Looks up by hash, so that timing reveals nothing that
     /// helps to guess a token.
     pub(crate) fn find(
         &self,

@@ -49,7 +49,7 @@ pub struct ServerLimits {
     pub body_timeout: Duration,
     /// Time to answer a request, from its head to the head of the response.
     pub request_timeout: Duration,
-    /// How long a client may take no byte of a response.
+    /// How long a client may read nothing of a response.
     pub write_timeout: Duration,
     /// Bytes per second at which the body of a request must arrive at least; 0 for no minimum.
     pub body_rate_min: u64,
@@ -58,7 +58,7 @@ pub struct ServerLimits {
 }
 
 /// One part in this many of the memory for bodies is left to the allocator, which rounds sizes up and
-/// keeps freed memory in pieces: what bodies take then stays within the limit.
+/// keeps freed memory in pieces: the memory of all bodies then stays within the limit.
 const ALLOCATOR_PART: usize = 16;
 
 impl Default for ServerLimits {

@@ -293,8 +293,9 @@ fn outcome_response(outcome: &ReceiveOutcome) -> Response<Full<Bytes>> {
     };
     let statuses = || received.iter().map(status);
     // The first of these that occurs.
-    let summary =
-        [ACCEPTED, REVIVED, DUPLICATE].into_iter().find(|&one| statuses().any(|it| it == one));
+    let summary = [ACCEPTED, REVIVED, DUPLICATE]
+        .into_iter()
+        .find(|candidate| statuses().any(|status| status == *candidate));
     let summary = summary.unwrap_or(ACCEPTED);
     let listed = if received.len() > RESPONSE_EVENTS_MAX { &[] } else { received };
     let events =
@@ -423,13 +424,13 @@ fn truncate(text: &str) -> String {
 fn mask_headers(headers: &HeaderMap, secrets: &SecretNames) -> HeaderMap {
     let mut masked = headers.clone();
     for (name, value) in &mut masked {
-        let kept = match secrets.is_secret_parameter(name.as_str()) {
+        let stored = match secrets.is_secret_parameter(name.as_str()) {
             true => MASK.as_bytes(),
             false => &value.as_bytes()[..value.len().min(REFUSED_TEXT_CHARS_MAX)],
         };
         // The mask and any prefix of a valid value are valid.
-        if let Ok(kept) = HeaderValue::from_bytes(kept) {
-            *value = kept;
+        if let Ok(stored) = HeaderValue::from_bytes(stored) {
+            *value = stored;
         }
     }
     masked

@@ -60,7 +60,7 @@ pub(crate) fn build_router(server: Arc<ServerState>) -> Router {
     let api = build_api_router(Arc::clone(&server));
     let dashboard =
         surehook_dashboard::router(Arc::new(InProcessGateway { server, api: api.clone() }));
-    // The API answers every path that is no page of the dashboard.
+    // The API answers every path that is not a page of the dashboard.
     dashboard.fallback_service(api)
 }
 

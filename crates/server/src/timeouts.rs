@@ -22,7 +22,7 @@ use tokio::{
     time::Sleep,
 };
 
-/// A connection that fails when its peer takes no byte of a response for `write_timeout`.
+/// A connection that fails when its peer reads nothing of a response for `write_timeout`.
 #[derive(Debug)]
 pub(crate) struct TimedStream<S> {
     stream: S,

@@ -14,7 +14,7 @@ pub struct Arrival {
     pub at: Duration,
     /// Index of its destination.
     pub lane: usize,
-    /// Whose event it is; also its ordering key.
+    /// The customer that the event belongs to; also its ordering key.
     pub customer: u32,
 }
 
@@ -40,14 +40,14 @@ fn default_customers() -> u32 {
     1000
 }
 
-/// The distances between arrivals.
+/// How the times between arrivals are distributed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ArrivalPattern {
-    /// Independent of each other.
+    /// Random, independent of each other.
     #[default]
     Poisson,
-    /// All the same.
+    /// All equal.
     Constant,
 }
 
@@ -64,7 +64,7 @@ pub const DELIVERIES_MAX: u64 = 20_000_000;
 const CUSTOMERS_MAX: u32 = 10_000_000;
 
 impl ArrivalSpec {
-    /// What is wrong with it, if anything.
+    /// Checks the numbers; the error says which rule is broken.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let in_bursts =
             self.bursts.iter().map(|burst| burst.deliveries).fold(0, u64::saturating_add);
@@ -82,7 +82,7 @@ impl ArrivalSpec {
             (in_bursts <= self.deliveries, "bursts have more deliveries than there are"),
             (is_sorted, "bursts must be in order of time"),
         ];
-        rules.into_iter().find(|(is_kept, _)| !is_kept).map_or(Ok(()), |(_, rule)| Err(rule))
+        rules.into_iter().find(|(is_met, _)| !is_met).map_or(Ok(()), |(_, rule)| Err(rule))
     }
 
     /// Generates the arrivals. `weights` says how the deliveries are shared between destinations.

@@ -32,7 +32,7 @@ pub struct SimulatedRequest {
     pub timeout: Duration,
 }
 
-/// What came of an attempt.
+/// The response to a simulated attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SimulatedResponse {
     pub outcome: AttemptOutcome,
@@ -106,7 +106,7 @@ impl Default for FailureSpec {
 #[serde(deny_unknown_fields)]
 pub struct CapacitySpec {
     pub rate: Rate,
-    /// What the others are answered with.
+    /// Status of the response to the other attempts.
     #[serde(default = "default_excess_status")]
     pub status: u16,
     #[serde(default)]
@@ -180,7 +180,7 @@ impl IncidentSpec {
         })
     }
 
-    /// How much of it is in force: 1 while it lasts, less while the destination recovers, 0 otherwise.
+    /// How strong the incident is: 1 while it lasts, less while the destination recovers, 0 otherwise.
     fn strength(&self, at: Duration) -> f64 {
         let Some(since) = at.checked_sub(self.from()) else { return 0.0 };
         let every = self.every.map_or(Duration::MAX, |every| every.0);

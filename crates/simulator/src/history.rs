@@ -94,7 +94,7 @@ impl PastAttempt {
     }
 }
 
-/// What the history of a destination has, in numbers.
+/// The history of a destination in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HistoryFacts {
     /// Deliveries that are neither replays nor cancelled.
@@ -121,7 +121,7 @@ pub struct HistoryFacts {
     pub held_seconds: u64,
 }
 
-/// What is known of how the deliveries were recorded.
+/// The settings under which the deliveries were recorded.
 #[derive(Clone, Copy, Debug)]
 pub struct HistoryContext {
     /// The timeout of an attempt.
@@ -130,7 +130,8 @@ pub struct HistoryContext {
     pub delay: Duration,
     /// Without an attempt for longer than this while deliveries wait, the lane was paused or stopped.
     pub hold_min: Duration,
-    /// The destination is no webhook: what its answers mean was recorded, and follows from no HTTP status.
+    /// The destination is not a webhook: the meaning of its answers was recorded, and does not follow from
+    /// an HTTP status.
     pub is_interpreted: bool,
 }
 
@@ -143,9 +144,9 @@ pub struct DestinationHistory {
     /// All that were made, in the order of their start.
     attempts: Vec<PastAttempt>,
     /// Positions in `attempts`, by delivery.
-    own: Vec<u32>,
-    /// Where the positions of each delivery begin, and an end.
-    own_starts: Vec<usize>,
+    delivery_attempts: Vec<u32>,
+    /// The index in `delivery_attempts` at which each delivery begins, and the end of the last.
+    delivery_starts: Vec<usize>,
     /// Positions of attempts that show the state of the destination.
     evidence: Vec<u32>,
     /// The probability that a delivery fails whenever it is attempted.
@@ -164,8 +165,8 @@ impl DestinationHistory {
             start,
             arrivals: Vec::new(),
             attempts: Vec::new(),
-            own: Vec::new(),
-            own_starts: Vec::new(),
+            delivery_attempts: Vec::new(),
+            delivery_starts: Vec::new(),
             evidence: Vec::new(),
             failing_always: Vec::new(),
             holds: Vec::new(),
@@ -269,19 +270,19 @@ impl DestinationHistory {
             counts[number] += counts[number - 1];
         }
         let mut next = counts.clone();
-        self.own = vec![0; counts[self.arrivals.len()]];
+        self.delivery_attempts = vec![0; counts[self.arrivals.len()]];
         for (position, number) in (0..).zip(deliveries) {
             if number != NO_DELIVERY {
-                self.own[next[index(number)]] = position;
+                self.delivery_attempts[next[index(number)]] = position;
                 next[index(number)] += 1;
             }
         }
-        self.own_starts = counts;
+        self.delivery_starts = counts;
     }
 
     /// The attempts of a delivery and of its replays, in the order of their start.
-    fn own(&self, delivery: usize) -> &[u32] {
-        &self.own[self.own_starts[delivery]..self.own_starts[delivery + 1]]
+    fn attempts_of(&self, delivery: usize) -> &[u32] {
+        &self.delivery_attempts[self.delivery_starts[delivery]..self.delivery_starts[delivery + 1]]
     }
 
     fn attempt(&self, position: u32) -> &PastAttempt {
@@ -295,7 +296,8 @@ impl DestinationHistory {
         let mut waits: Vec<TimeSpan> = Vec::new();
         for (number, arrival) in self.arrivals.iter().enumerate() {
             let due = arrival.at + delay;
-            if let Some(first) = self.own(number).first().map(|first| self.attempt(*first).at)
+            if let Some(first) =
+                self.attempts_of(number).first().map(|first| self.attempt(*first).at)
                 && first.saturating_sub(due) > hold_min
             {
                 waits.push(TimeSpan { from: due, until: first });
@@ -326,9 +328,11 @@ impl DestinationHistory {
             positions.filter(|position| !self.attempt(*position).is_permanent()).collect();
         self.failing_always =
             (0..self.arrivals.len()).map(|number| self.estimate_failing_always(number)).collect();
-        let is_refused = |own: &[u32]| own.iter().any(|own| self.attempt(*own).is_permanent());
+        let is_refused = |positions: &[u32]| {
+            positions.iter().any(|position| self.attempt(*position).is_permanent())
+        };
         let alone = self.failing_always.iter().enumerate().filter(|(number, probability)| {
-            **probability >= ALONE_MIN && !is_refused(self.own(*number))
+            **probability >= ALONE_MIN && !is_refused(self.attempts_of(*number))
         });
         self.facts.failing_alone = u64::try_from(alone.count()).unwrap_or(u64::MAX);
         let evidence = std::mem::take(&mut self.evidence);
@@ -344,12 +348,12 @@ impl DestinationHistory {
     /// The probability that a delivery fails whenever it is attempted: by Bayes' theorem, from how
     /// often others failed in the same way at the same times.
     fn estimate_failing_always(&self, number: usize) -> f64 {
-        let own = self.own(number);
-        let Some(last) = own.last().map(|last| self.attempt(*last)) else { return 0.0 };
-        if own.iter().any(|own| self.attempt(*own).is_success()) {
+        let positions = self.attempts_of(number);
+        let Some(last) = positions.last().map(|last| self.attempt(*last)) else { return 0.0 };
+        if positions.iter().any(|position| self.attempt(*position).is_success()) {
             return 0.0;
         }
-        if own.iter().any(|own| self.attempt(*own).is_permanent()) {
+        if positions.iter().any(|position| self.attempt(*position).is_permanent()) {
             return 1.0;
         }
         let prior = match last.answer.class {
@@ -358,13 +362,13 @@ impl DestinationHistory {
             Some(FailureClass::Throttled | FailureClass::Ambiguous | FailureClass::Permanent)
             | None => return 0.0,
         };
-        if !own.iter().all(|own| self.attempt(*own).fails_like(last)) {
+        if !positions.iter().all(|position| self.attempt(*position).fails_like(last)) {
             return 0.0;
         }
-        let by_destination: f64 = own
+        let by_destination: f64 = positions
             .iter()
-            .map(|own| {
-                let neighbours = self.find_neighbours(self.attempt(*own).at, last.delivery);
+            .map(|position| {
+                let neighbours = self.find_neighbours(self.attempt(*position).at, last.delivery);
                 let is_alike = |other: &PastAttempt| other.answer.class == last.answer.class;
                 neighbours.share(self, is_alike).max(FAILURE_SHARE_MIN)
             })
@@ -373,12 +377,12 @@ impl DestinationHistory {
     }
 
     /// The recorded attempts nearest to a time, without those of one delivery.
-    fn find_neighbours(&self, at: Duration, without: u32) -> Neighbours {
+    fn find_neighbours(&self, at: Duration, excluded: u32) -> Neighbours {
         let middle = self.evidence.partition_point(|position| self.attempt(*position).at < at);
         let (before, after) = self.evidence.split_at(middle);
         let is_other = |position: &&u32| {
             let delivery = self.attempt(**position).delivery;
-            delivery == NO_DELIVERY || delivery != without
+            delivery == NO_DELIVERY || delivery != excluded
         };
         Neighbours {
             before: self.take_nearest(at, before.iter().rev().filter(is_other)),
@@ -438,7 +442,7 @@ impl DestinationHistory {
         self.facts
     }
 
-    /// What the answer would have been with this timeout.
+    /// The response that the recorded answer would have been with this timeout.
     fn respond(&self, answer: &PastAnswer, timeout: Duration) -> SimulatedResponse {
         let PastAnswer { took, status, failure, class, reason, retry_after } = *answer;
         let is_timeout = failure == Some(AttemptFailure::Timeout);
@@ -532,7 +536,8 @@ impl Neighbours {
     /// The weighted share of those of a kind; 1 without any.
     fn share(&self, history: &DestinationHistory, is_kind: impl Fn(&PastAttempt) -> bool) -> f64 {
         let share = |side: &NeighbourSide| {
-            let found = side.positions().iter().filter(|one| is_kind(history.attempt(**one)));
+            let found =
+                side.positions().iter().filter(|position| is_kind(history.attempt(**position)));
             #[expect(clippy::cast_precision_loss, reason = "a handful")]
             let share = found.count() as f64 / side.count.max(1) as f64;
             share
@@ -558,14 +563,14 @@ impl Neighbours {
     }
 }
 
-/// What the answers of a simulation rest on.
+/// The number of simulated answers by the recorded attempts that they were taken from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EvidenceCounts {
     /// Recorded attempts of the same delivery.
-    pub own: u64,
+    pub same_delivery: u64,
     /// Recorded attempts of other deliveries at about the same time.
-    pub seen: u64,
-    /// Nothing nearby.
+    pub nearby: u64,
+    /// Recorded attempts of other deliveries, none of which was nearby.
     pub guessed: u64,
     /// Of all, those that would have had longer than the recorded ones that timed out.
     pub longer_timeouts: u64,
@@ -577,7 +582,7 @@ pub struct EvidenceCounts {
 #[derive(Debug)]
 pub struct RecordedBehavior {
     history: Rc<DestinationHistory>,
-    /// How many of its own attempts each delivery has used.
+    /// How many of its recorded attempts each delivery has used.
     used: Vec<u32>,
     /// Deliveries that fail whenever they are attempted.
     fails_always: Vec<bool>,
@@ -585,7 +590,7 @@ pub struct RecordedBehavior {
 }
 
 impl RecordedBehavior {
-    /// `evidence` is what the caller reads when the simulation is over.
+    /// The caller reads `evidence` when the simulation is over.
     pub fn new(
         history: Rc<DestinationHistory>,
         seed: u64,
@@ -599,19 +604,20 @@ impl RecordedBehavior {
 
     /// The recorded attempt of the same delivery at that time. Each is used once: two attempts of one
     /// delivery are two trials.
-    fn take_own(&mut self, delivery: usize, at: Duration) -> Option<PastAnswer> {
+    fn take_recorded_answer(&mut self, delivery: usize, at: Duration) -> Option<PastAnswer> {
         let created = self.history.arrivals.get(delivery)?.at;
         let near = (at.saturating_sub(created) / OWN_NEAR_SHARE).clamp(OWN_NEAR_MIN, OWN_NEAR_MAX);
         let used = index(self.used[delivery]);
-        let left = (1..).zip(&self.history.own(delivery)[used..]);
-        let distances =
-            left.map(|(taken, own)| (self.history.attempt(*own).at.abs_diff(at), taken, *own));
-        let (distance, taken, own) = distances.min()?;
+        let left = (1..).zip(&self.history.attempts_of(delivery)[used..]);
+        let distances = left.map(|(taken, position)| {
+            (self.history.attempt(*position).at.abs_diff(at), taken, *position)
+        });
+        let (distance, taken, position) = distances.min()?;
         if distance > near {
             return None;
         }
         self.used[delivery] += taken;
-        Some(self.history.attempt(own).answer)
+        Some(self.history.attempt(position).answer)
     }
 
     fn choose_answer(
@@ -621,19 +627,19 @@ impl RecordedBehavior {
         counts: &mut EvidenceCounts,
     ) -> Option<PastAnswer> {
         let delivery = usize::try_from(request.delivery).ok()?;
-        let own = self.take_own(delivery, request.at).or_else(|| {
-            let last = self.history.own(delivery).last();
+        let recorded = self.take_recorded_answer(delivery, request.at).or_else(|| {
+            let last = self.history.attempts_of(delivery).last();
             let last = last.filter(|_| self.fails_always[delivery]);
             last.map(|last| self.history.attempt(*last).answer)
         });
-        if own.is_some() {
-            counts.own += 1;
-            return own;
+        if recorded.is_some() {
+            counts.same_delivery += 1;
+            return recorded;
         }
         let number = u32::try_from(request.delivery).ok()?;
         let neighbours = self.history.find_neighbours(request.at, number);
         if self.history.is_seen(&neighbours) {
-            counts.seen += 1;
+            counts.nearby += 1;
         } else {
             counts.guessed += 1;
         }

@@ -50,7 +50,7 @@ impl Default for LatencySpec {
 const NORMAL_P99: f64 = 2.326_347_874_040_841;
 
 impl LatencySpec {
-    /// What is wrong with it, if anything.
+    /// Checks the numbers; the error says which rule is broken.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         match self {
             Self::LogNormal(spec) if spec.p50.0.is_zero() => Err("p50 must not be 0"),

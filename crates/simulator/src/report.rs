@@ -1,4 +1,4 @@
-//! What came of a simulation.
+//! The report of a simulation.
 
 use std::collections::BTreeMap;
 

@@ -21,7 +21,7 @@ const HORIZON: HumanDuration = HumanDuration::from_secs(60 * 86_400);
 const RECOVERY_MIN: Duration = Duration::from_secs(300);
 const DESTINATIONS_MAX: usize = 1000;
 
-/// What is simulated.
+/// A scenario to simulate: the arrivals and the destinations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
@@ -171,8 +171,8 @@ impl Scenario {
         spans
     }
 
-    /// What is observed: a time line of the arrivals and a quarter more, and the time after each
-    /// incident.
+    /// The parts of the simulation to observe: a time line of the arrivals and a quarter more, and the
+    /// time after each incident.
     pub fn observation(&self) -> ObservationSpec {
         let incidents = self.incidents();
         let recoveries = incidents.iter().map(|incident| {

@@ -84,16 +84,16 @@ struct DueDelivery {
     due: Duration,
     /// Keeps the order of those that are due at the same time.
     sequence: u64,
-    place: usize,
+    index: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct QueuedPlace {
+struct QueuedSimulation {
     due: DueDelivery,
     created_at: Timestamp,
 }
 
-impl QueueItem for QueuedPlace {
+impl QueueItem for QueuedSimulation {
     fn created_at(&self) -> Timestamp {
         self.created_at
     }
@@ -101,7 +101,7 @@ impl QueueItem for QueuedPlace {
 
 #[derive(Clone, Copy, Debug)]
 struct RunningAttempt {
-    place: usize,
+    index: usize,
     permit: CircuitPermit,
     response: SimulatedResponse,
     roll: f64,
@@ -110,11 +110,11 @@ struct RunningAttempt {
 #[derive(Debug)]
 struct LaneSimulation {
     lane: SimulationLane,
-    scheduler: LaneScheduler<QueuedPlace>,
-    /// The open deliveries; places are used again.
+    scheduler: LaneScheduler<QueuedSimulation>,
+    /// The open deliveries; the indexes of ended ones are used again.
     open: Vec<OpenDelivery>,
-    free_places: Vec<usize>,
-    /// What is not in the queue and not running: the part of the store that is due sometime.
+    free_indexes: Vec<usize>,
+    /// Deliveries that are neither queued nor running: those that would be due in the store.
     due: BinaryHeap<Reverse<DueDelivery>>,
     /// By ordering key: the first one is under way, the others are held.
     ordering_queues: HashMap<u32, VecDeque<usize>>,
@@ -126,7 +126,7 @@ struct LaneSimulation {
     recorder: Recorder,
 }
 
-/// What happens at a time.
+/// An event on the agenda of the simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum AgendaEvent {
     AttemptEnds { run: usize },
@@ -171,7 +171,7 @@ fn since_start(at: Timestamp) -> Duration {
 }
 
 impl Simulation {
-    /// What has not ended after the `horizon` stays unfinished.
+    /// Deliveries that have not ended after the `horizon` stay unfinished.
     pub fn new(
         lanes: Vec<SimulationLane>,
         seed: u64,
@@ -243,7 +243,7 @@ impl Simulation {
         self.run_round(entry.lane, now);
     }
 
-    /// What the supervisor of a lane does when something has changed.
+    /// Runs one round of a lane's supervisor, as after each change.
     fn run_round(&mut self, index: usize, now: Duration) {
         let Self { lanes, clock, total, seed, .. } = self;
         let lane = &mut lanes[index];
@@ -284,7 +284,7 @@ impl LaneSimulation {
             scheduler: LaneScheduler::new(SavedLaneState::default(), &lane.destination.lane, START),
             lane,
             open: Vec::new(),
-            free_places: Vec::new(),
+            free_indexes: Vec::new(),
             due: BinaryHeap::new(),
             ordering_queues: HashMap::new(),
             running: Vec::new(),
@@ -308,31 +308,31 @@ impl LaneSimulation {
             throttled: 0,
             may_have_arrived: false,
         };
-        let place = self.free_places.pop().unwrap_or(self.open.len());
-        if place == self.open.len() {
+        let index = self.free_indexes.pop().unwrap_or(self.open.len());
+        if index == self.open.len() {
             self.open.push(delivery);
         } else {
-            self.open[place] = delivery;
+            self.open[index] = delivery;
         }
         if self.lane.destination.lane.order.is_some() {
             let queue = self.ordering_queues.entry(customer).or_default();
-            queue.push_back(place);
+            queue.push_back(index);
             if queue.len() > 1 {
                 return;
             }
         }
-        let due = self.plan(place, now + self.lane.destination.lane.delay);
+        let due = self.plan(index, now + self.lane.destination.lane.delay);
         // Without a backlog a delivery is claimed in the commit that stores it.
         if due.due <= now && !self.has_backlog(now) && self.has_room() {
-            self.scheduler.enqueue(QueuedPlace { due, created_at: wall(now) });
+            self.scheduler.enqueue(QueuedSimulation { due, created_at: wall(now) });
         } else {
             self.due.push(Reverse(due));
         }
     }
 
-    fn plan(&mut self, place: usize, due: Duration) -> DueDelivery {
+    fn plan(&mut self, index: usize, due: Duration) -> DueDelivery {
         self.sequence += 1;
-        DueDelivery { due, sequence: self.sequence, place }
+        DueDelivery { due, sequence: self.sequence, index }
     }
 
     fn has_backlog(&self, now: Duration) -> bool {
@@ -376,7 +376,7 @@ impl LaneSimulation {
             while let Some((queued, permit)) =
                 self.scheduler.start_next(concurrency, time, |_| false)
             {
-                let (run, took) = self.start_attempt(queued.due.place, permit, now, seed);
+                let (run, took) = self.start_attempt(queued.due.index, permit, now, seed);
                 note_start(run, now, took);
             }
             if self.fetch_due(now) == 0 {
@@ -411,26 +411,26 @@ impl LaneSimulation {
                 return fetched;
             }
             let Some(Reverse(due)) = self.due.pop() else { return fetched };
-            let created_at = wall(self.open[due.place].created);
-            self.scheduler.enqueue(QueuedPlace { due, created_at });
+            let created_at = wall(self.open[due.index].created);
+            self.scheduler.enqueue(QueuedSimulation { due, created_at });
         }
         free
     }
 
     fn start_attempt(
         &mut self,
-        place: usize,
+        index: usize,
         permit: CircuitPermit,
         now: Duration,
         seed: u64,
     ) -> (usize, Duration) {
-        let OpenDelivery { number, customer, attempts, .. } = self.open[place];
+        let OpenDelivery { number, customer, attempts, .. } = self.open[index];
         let attempt = attempts + 1;
         let timeout = self.lane.destination.timeout;
         let request = SimulatedRequest { at: now, delivery: number, customer, attempt, timeout };
         let rng = SeededRng::for_attempt(seed, number, attempt);
         let response = self.lane.behavior.respond(&request, &rng);
-        let run = RunningAttempt { place, permit, response, roll: rng.next_f64() };
+        let run = RunningAttempt { index, permit, response, roll: rng.next_f64() };
         let index = self.free_runs.pop().unwrap_or(self.running.len());
         if index == self.running.len() {
             self.running.push(Some(run));
@@ -442,12 +442,12 @@ impl LaneSimulation {
     }
 
     fn end_attempt(&mut self, run: usize, now: Duration, total: &mut Recorder) {
-        let Some(RunningAttempt { place, permit, response, roll }) = self.running[run].take()
+        let Some(RunningAttempt { index, permit, response, roll }) = self.running[run].take()
         else {
             return;
         };
         self.free_runs.push(run);
-        let delivery = self.open[place];
+        let delivery = self.open[index];
         let destination = &self.lane.destination;
         let ordered = destination.lane.order.is_some();
         let created_at = wall(delivery.created);
@@ -479,15 +479,15 @@ impl LaneSimulation {
         self.recorder.note_cool_down(now, decision.cool_until.map(since_start));
         match decision.next {
             NextStep::RetryAt(due_at) => {
-                let open = &mut self.open[place];
+                let open = &mut self.open[index];
                 open.attempts = decision.progress.attempts;
                 open.throttled = decision.progress.throttled;
                 open.may_have_arrived |= response.may_have_arrived;
-                let due = self.plan(place, since_start(due_at).max(now));
+                let due = self.plan(index, since_start(due_at).max(now));
                 self.due.push(Reverse(due));
             }
             NextStep::Succeeded | NextStep::Dead(_) => {
-                self.free_places.push(place);
+                self.free_indexes.push(index);
                 if ordered {
                     self.release_next_of(delivery.customer, now);
                 }
@@ -500,8 +500,8 @@ impl LaneSimulation {
         let Some(queue) = self.ordering_queues.get_mut(&customer) else { return };
         queue.pop_front();
         match queue.front().copied() {
-            Some(place) => {
-                let due = self.plan(place, now);
+            Some(index) => {
+                let due = self.plan(index, now);
                 self.due.push(Reverse(due));
             }
             None => {

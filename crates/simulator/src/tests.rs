@@ -23,7 +23,7 @@ fn named(name: &str) -> PolicySpec {
     PolicySpec::named(name).unwrap()
 }
 
-fn own(toml: &str) -> PolicySpec {
+fn custom(toml: &str) -> PolicySpec {
     PolicySpec::from_toml("own", toml).unwrap()
 }
 
@@ -35,7 +35,7 @@ fn assert_adds_up(report: &SimulationReport) {
     assert_eq!(report.dead_by_reason.values().sum::<u64>(), report.dead);
 }
 
-/// Neither rates nor places limit anything: a delivery depends on its own attempts only.
+/// Neither a rate nor the concurrency is a limit: a delivery depends on its own attempts only.
 fn unlimited(deliveries: u64, failure_rate: f64, timeout_rate: f64) -> Scenario {
     scenario(&format!(
         r#"
@@ -69,7 +69,7 @@ fn attempts_follow_the_failure_rates_within_the_sampling_error() {
     let attempts_of = |name: &str| RetryPolicy::named(name).unwrap().attempts_max();
     // That of the exercise in docs/guides/choose-a-retry-policy.md.
     let exercise =
-        own("retry = { max_attempts = 5, initial_delay = '100ms', base = 2, jitter = 0.1 }");
+        custom("retry = { max_attempts = 5, initial_delay = '100ms', base = 2, jitter = 0.1 }");
     for (policy, attempts_max, failure_rate, timeout_rate) in [
         (exercise, 5, 0.5, 0.1),
         (named("quick"), attempts_of("quick"), 0.3, 0.1),
@@ -83,14 +83,14 @@ fn attempts_follow_the_failure_rates_within_the_sampling_error() {
         let policy = &report.name;
         let fails = timeout_rate + (1.0 - timeout_rate) * failure_rate;
         for count in &report.attempts.distribution {
-            let before = fails.powi(i32::try_from(count.attempts).unwrap() - 1);
+            let reached = fails.powi(i32::try_from(count.attempts).unwrap() - 1);
             let is_last = count.attempts == attempts_max;
-            let expected = if is_last { before } else { before * (1.0 - fails) };
+            let expected = if is_last { reached } else { reached * (1.0 - fails) };
             let deviation = (expected * (1.0 - expected) / f64::from(DELIVERIES)).sqrt();
-            let found = count.deliveries as f64 / f64::from(DELIVERIES);
+            let share = count.deliveries as f64 / f64::from(DELIVERIES);
             assert!(
-                (found - expected).abs() < 4.0 * deviation,
-                "{policy}: {} attempts: {found} for {expected}",
+                (share - expected).abs() < 4.0 * deviation,
+                "{policy}: {} attempts: {share} for {expected}",
                 count.attempts
             );
         }
@@ -104,7 +104,7 @@ fn attempts_follow_the_failure_rates_within_the_sampling_error() {
 #[test]
 fn delivery_times_are_those_of_the_policy() {
     let policy =
-        own(r#"retry = { max_attempts = 3, initial_delay = "10s", base = 2, jitter = 0 }"#);
+        custom(r#"retry = { max_attempts = 3, initial_delay = "10s", base = 2, jitter = 0 }"#);
     let mut scenario = unlimited(20_000, 0.5, 0.0);
     scenario.destinations[0].behavior.latency = serde_json::from_str(r#""50ms""#).unwrap();
     let times = run(&scenario, &policy, 3).delivery_seconds;
@@ -122,15 +122,15 @@ fn circuit_opens_during_an_outage_and_the_backlog_is_delivered_without_a_burst()
     assert!(report.success_rate > 0.999, "{}", report.success_rate);
     assert!(report.circuit.opened > 5, "{:?}", report.circuit);
     assert!(report.circuit.held_seconds > 3000.0, "{:?}", report.circuit);
-    let without = run(&scenario, &own("retry = 'standard'\ncircuit = 'off'"), 7);
-    assert_eq!(without.circuit.opened, 0);
-    assert!(without.attempts.total > report.attempts.total);
+    let without_circuit = run(&scenario, &custom("retry = 'standard'\ncircuit = 'off'"), 7);
+    assert_eq!(without_circuit.circuit.opened, 0);
+    assert!(without_circuit.attempts.total > report.attempts.total);
     // A policy that gives up within seconds survives an hour only because deliveries are held.
     let quick = run(&scenario, &named("quick"), 7);
-    let quick_without = run(&scenario, &own("retry = 'quick'\ncircuit = 'off'"), 7);
+    let quick_without = run(&scenario, &custom("retry = 'quick'\ncircuit = 'off'"), 7);
     assert!(quick_without.dead > 3 * quick.dead, "{} and {}", quick_without.dead, quick.dead);
     // What it loses, it loses to the 503s of the destination that has just restarted.
-    let limited = run(&scenario, &own("retry = 'quick'\nrate = '50/s'"), 7);
+    let limited = run(&scenario, &custom("retry = 'quick'\nrate = '50/s'"), 7);
     assert!(10 * limited.dead < quick.dead, "{} and {}", limited.dead, quick.dead);
 }
 
@@ -157,12 +157,12 @@ fn ordered_deliveries_of_a_poisoned_customer_wait_for_each_other() {
     let mut scenario = Scenario::preset("poisoned-customer").unwrap();
     scenario.arrivals.deliveries = 5000;
     scenario.horizon = "1d".parse().unwrap();
-    let blocking = own("retry = 'quick'\norder = { key = '/customer' }");
+    let blocking = custom("retry = 'quick'\norder = { key = '/customer' }");
     let report = run(&scenario, &blocking, 7);
     assert_adds_up(&report);
     assert_eq!(report.dead, 0);
     assert!(report.unfinished > 20, "{}", report.unfinished);
-    let giving_up = own("retry = 'quick'\norder = { key = '/customer', on_failure = 'dead' }");
+    let giving_up = custom("retry = 'quick'\norder = { key = '/customer', on_failure = 'dead' }");
     let report = run(&scenario, &giving_up, 7);
     assert_eq!(report.unfinished, 0);
     assert!(report.dead > 20);
@@ -170,7 +170,7 @@ fn ordered_deliveries_of_a_poisoned_customer_wait_for_each_other() {
 
 #[test]
 fn rate_limit_is_never_exceeded() {
-    let report = run(&unlimited(50_000, 0.2, 0.0), &own("rate = '5/s burst 2'"), 7);
+    let report = run(&unlimited(50_000, 0.2, 0.0), &custom("rate = '5/s burst 2'"), 7);
     assert!(report.load.peak_per_second <= 7, "{:?}", report.load);
     assert_adds_up(&report);
 }
@@ -316,12 +316,12 @@ proptest! {
         let scenario = Scenario::steady(arrivals, behavior);
         let circuit = if has_circuit { "{}" } else { "'off'" };
         let fields = format!("retry = '{policy}'\nconcurrency = {concurrency}\ncircuit = {circuit}");
-        let report = run(&scenario, &own(&fields), seed);
+        let report = run(&scenario, &custom(&fields), seed);
         assert_adds_up(&report);
         prop_assert_eq!(report.unfinished, 0);
         prop_assert_eq!(report.deliveries, 300);
-        let most = report.attempts.distribution.last().unwrap().attempts;
-        prop_assert!(most <= RetryPolicy::named(policy).unwrap().attempts_max());
+        let most_attempts = report.attempts.distribution.last().unwrap().attempts;
+        prop_assert!(most_attempts <= RetryPolicy::named(policy).unwrap().attempts_max());
         prop_assert!(report.load.peak_per_second <= 1000 * u64::from(concurrency));
     }
 }

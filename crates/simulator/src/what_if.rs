@@ -1,4 +1,4 @@
-//! What another policy would have done with a recorded history.
+//! Predicts what another policy would have done with a recorded history.
 //!
 //! The history is simulated twice: under today's settings (the baseline) and under the changed ones. The
 //! difference of the two compares like with like; how far the baseline is from what really happened
@@ -30,22 +30,23 @@ use crate::{
     simulation::{ObservationSpec, Simulation, SimulationLane},
 };
 
-/// Both policies meet the same fate at the same attempt of the same delivery.
+/// The seed of both policies, so that the same attempt of a delivery gets the same random numbers.
 const SEED: u64 = 1;
-/// The changed settings are simulated again with other random numbers, to show what is chance …
+/// Number of simulations of the changed settings, each with other random numbers, to show what is chance.
 const RUNS_MAX: usize = 5;
-/// … unless that takes too long.
+/// Maximum number of deliveries over all these simulations, so that they do not take too long.
 const RUN_DELIVERIES_MAX: usize = 200_000;
-/// What has not ended so long after the last recorded moment is reported as unfinished.
+/// Deliveries that have not ended so long after the last recorded moment are reported as unfinished.
 const HORIZON: Duration = Duration::from_secs(30 * 86_400);
 /// Without an attempt for this long while deliveries waited, the destination was paused or the gateway
 /// stopped; a circuit tries again earlier.
 const HOLD_MIN: Duration = Duration::from_secs(900);
-/// A model that is farther off than this from what really happened is not trusted …
+/// The largest relative deviation of the simulated attempts from the recorded ones at which the model is
+/// trusted.
 const DEVIATION_MAX: f64 = 0.05;
-/// … nor one whose dead letters are.
+/// The same for dead letters.
 const DEAD_DEVIATION_MAX: f64 = 0.10;
-/// With this many more attempts, or fewer, the destination would have had another load.
+/// The smallest relative change of the number of attempts that is reported as another load.
 const LOAD_CHANGE_MIN: f64 = 0.2;
 
 /// A recorded history, and the settings to compare with.
@@ -92,7 +93,7 @@ pub struct WhatIfReport {
     pub confidence: WhatIfConfidence,
 }
 
-/// What came of the deliveries, without replays.
+/// Results of the deliveries, without replays.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct WhatIfResult {
     pub deliveries: u64,
@@ -199,16 +200,16 @@ impl WhatIfNoteKind {
             }
             Self::Cut => "Only the newest {} deliveries of the time span were read.",
             Self::Open => {
-                "{} deliveries had not ended. How they would go on under today's settings is predicted, too."
+                "{} deliveries had not ended. How they would continue under today's settings is predicted, too."
             }
             Self::WithoutAttempts => {
-                "Retention has removed the attempts of {} deliveries: what they met is drawn from the others."
+                "Retention has removed the attempts of {} deliveries: their responses are drawn from those of the others."
             }
             Self::SettingsChanged => {
                 "The destination was changed at {}. What was recorded before may have been made with other settings or at another address."
             }
             Self::Load => {
-                "The destination would have had another load ({} instead of {} attempts). Whether that had helped or harmed it is unknown."
+                "The destination would have had another load ({} instead of {} attempts). Whether that would have helped or harmed it is unknown."
             }
             Self::Throttled => {
                 "The destination asked to slow down {} times. With another rate it might have done so more or less often."
@@ -217,7 +218,7 @@ impl WhatIfNoteKind {
                 "{} answers asked to slow down without a recorded Retry-After; one shorter than the backoff is not recorded."
             }
             Self::LongerTimeout => {
-                "{} attempts would have had longer than the {} after which they timed out. Whether they had been answered then is unknown; they count as timed out."
+                "{} attempts would have had longer than the {} after which they timed out. Whether they would have been answered then is unknown; they count as timed out."
             }
             Self::FailingAlone => {
                 "{} deliveries failed again and again while others succeeded. They are assumed to always fail."
@@ -310,8 +311,12 @@ pub fn predict(
     let timeout = today.timeout;
     let recorded_until = now.max(history.last_attempt_at());
     // A delivery that blocks its ordering queue is retried forever.
-    let lasts = recorded_until.since(history.start());
-    let horizon = if has_order || today.lane.order.is_some() { lasts } else { lasts + HORIZON };
+    let recorded_span = recorded_until.since(history.start());
+    let horizon = if has_order || today.lane.order.is_some() {
+        recorded_span
+    } else {
+        recorded_span + HORIZON
+    };
     let (baseline, _) = simulate(&history, today, horizon, SEED);
     let (predicted, evidence) = simulate(&history, changed, horizon, SEED);
     let mut range = WhatIfRange {
@@ -335,7 +340,7 @@ pub fn predict(
         has_order,
         timeout,
     };
-    let confidence = context.judge(&recorded, &baseline, &predicted);
+    let confidence = context.assess(&recorded, &baseline, &predicted);
     Ok(WhatIfReport {
         since,
         until,
@@ -348,7 +353,7 @@ pub fn predict(
     })
 }
 
-/// A circuit may stay open for as long as it may.
+/// The time without an attempt after which a lane counts as held: longer than a circuit stays open.
 fn hold_min(settings: &Map<String, Value>) -> Duration {
     let circuit =
         settings.get("circuit").and_then(|spec| serde_json::from_value(spec.clone()).ok());
@@ -407,7 +412,7 @@ impl From<SimulationReport> for WhatIfResult {
     }
 }
 
-/// What really happened. A replayed delivery counts as what it was before its replay.
+/// Counts the recorded results. A replayed delivery counts with its result before the replay.
 fn count_recorded(deliveries: &[RecordedDelivery]) -> WhatIfResult {
     let mut result = WhatIfResult::default();
     let mut delays: Vec<Duration> = Vec::new();
@@ -476,7 +481,7 @@ fn difference(predicted: &WhatIfResult, baseline: &WhatIfResult) -> WhatIfDiffer
     }
 }
 
-/// What decides how far a prediction can be trusted.
+/// The facts that decide how far a prediction can be trusted.
 #[derive(Clone, Copy, Debug)]
 struct NoteContext {
     facts: HistoryFacts,
@@ -492,16 +497,16 @@ struct NoteContext {
 }
 
 impl NoteContext {
-    fn judge(
+    fn assess(
         &self,
         recorded: &WhatIfResult,
         baseline: &WhatIfResult,
         predicted: &WhatIfResult,
     ) -> WhatIfConfidence {
-        let EvidenceCounts { own, seen, guessed, .. } = self.evidence;
+        let EvidenceCounts { same_delivery, nearby, guessed, .. } = self.evidence;
         let deviation = |count: fn(&WhatIfResult) -> u64| {
-            let (found, real) = (count(baseline), count(recorded));
-            round(as_f64(found.abs_diff(real)) / as_f64(real.max(1)))
+            let (simulated, actual) = (count(baseline), count(recorded));
+            round(as_f64(simulated.abs_diff(actual)) / as_f64(actual.max(1)))
         };
         let attempts_deviation = deviation(|result| result.attempts);
         let dead_deviation = deviation(|result| result.dead);
@@ -510,9 +515,9 @@ impl NoteContext {
         let is_dead_off = dead_deviation > DEAD_DEVIATION_MAX
             && as_f64(recorded.dead.abs_diff(baseline.dead)) > chance;
         let deviates = attempts_deviation > DEVIATION_MAX || is_dead_off;
-        let all = own + seen + guessed;
+        let all = same_delivery + nearby + guessed;
         let guessed_share = share(guessed, all);
-        let drawn_guessed = share(guessed, seen + guessed);
+        let drawn_guessed = share(guessed, nearby + guessed);
         let level = match (guessed_share, drawn_guessed) {
             (of_all, of_drawn) if of_all <= 0.02 && of_drawn <= 0.2 => ConfidenceLevel::High,
             (of_all, of_drawn) if of_all <= 0.1 && of_drawn <= 0.6 => ConfidenceLevel::Medium,
@@ -534,7 +539,7 @@ impl NoteContext {
         self.add_notes(&mut notes, baseline, predicted);
         WhatIfConfidence {
             level,
-            recorded_share: share(own, all),
+            recorded_share: share(same_delivery, all),
             guessed_share,
             attempts_deviation,
             dead_deviation,

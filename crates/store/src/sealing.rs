@@ -28,7 +28,7 @@ const FORMAT: u8 = 1;
 const PLAIN_FIELDS: [&str; 3] = ["redact", "retention", "strip_secrets"];
 const SEALED_FIELD: &str = "sealed";
 
-/// Where a sealed value belongs.
+/// The table and row that a sealed value belongs to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SealedPlace {
     pub(crate) table: &'static str,

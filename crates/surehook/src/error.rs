@@ -71,7 +71,7 @@ impl CliError {
         Self::reported(9)
     }
 
-    /// The reader of standard output has closed it, as `head` does. That is no error.
+    /// The reader of standard output has closed it, as `head` does. That is not an error.
     pub(crate) fn closed_output() -> Self {
         Self::reported(0)
     }

@@ -67,7 +67,7 @@ pub(crate) struct Settings {
     pub(crate) destinations: Vec<DestinationSpec>,
     /// Routes to create or update at start.
     pub(crate) routes: Vec<RouteSpec>,
-    /// A warning for each `SUREHOOK_…` variable that is no setting.
+    /// A warning for each `SUREHOOK_…` variable that is not a setting.
     #[serde(skip)]
     pub(crate) warnings: Vec<String>,
 }
@@ -90,7 +90,7 @@ pub(crate) struct LimitSettings {
     pub(crate) body_timeout: HumanDuration,
     /// Time to answer a request, from its head to the head of the response.
     pub(crate) request_timeout: HumanDuration,
-    /// How long a client may take no byte of a response.
+    /// How long a client may read nothing of a response.
     pub(crate) write_timeout: HumanDuration,
     /// Bytes per second at which a body must arrive at least; 0 for no minimum.
     pub(crate) body_rate_min: u64,
@@ -320,7 +320,7 @@ pub(crate) fn read_file(path: &Path) -> anyhow::Result<toml::Table> {
 }
 
 /// Overrides the file with `SUREHOOK_LISTEN`, `SUREHOOK_LIMITS__BODY_BYTES_MAX` and so on. Returns a
-/// warning for each variable that is no setting.
+/// warning for each variable that is not a setting.
 fn apply_variables(
     table: &mut toml::Table,
     variables: impl Iterator<Item = (String, String)>,

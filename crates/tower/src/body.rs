@@ -14,7 +14,7 @@ use http_body_util::BodyExt as _;
 /// The body of a response of an [`IdempotencyService`](crate::IdempotencyService): that of the service, or
 /// bytes.
 pub struct IdempotentBody<B: Body> {
-    /// What was read already.
+    /// The part that was read already.
     frames: VecDeque<Frame<Bytes>>,
     rest: BodyRest<B, B::Error>,
 }
@@ -26,7 +26,7 @@ enum BodyRest<B, E> {
     End,
 }
 
-/// What was read of a body within a limit.
+/// The part of a body that was read within a limit.
 pub(crate) enum BufferedBody<B: Body> {
     /// The body ended.
     Complete(Bytes),

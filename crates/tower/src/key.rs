@@ -35,7 +35,7 @@ pub(crate) fn request_key(
     ClaimKey::new(&config.namespace, &name).map(Some).map_err(|_| ProblemKind::KeyUnusable)
 }
 
-/// What makes two requests the same.
+/// The fingerprint of the method, the target and the body of a request.
 pub(crate) fn request_fingerprint(request: &Parts, body: &[u8]) -> Fingerprint {
     let target = request.uri.path_and_query().map_or("", |target| target.as_str());
     Fingerprint::of(&[request.method.as_str().as_bytes(), target.as_bytes(), body])

@@ -20,12 +20,12 @@
 //! let app: Router = Router::new().route("/orders", post(create_order)).layer(idempotency);
 //! ```
 //!
-//! # What is answered
+//! # Responses
 //!
-//! As the draft of the IETF (`draft-ietf-httpapi-idempotency-key-header`) says; every error is a problem
-//! document (RFC 9457) with a `code`.
+//! They follow the IETF draft `draft-ietf-httpapi-idempotency-key-header`; every error is a problem document
+//! (RFC 9457) with a `code`.
 //!
-//! | situation | answer |
+//! | situation | response |
 //! | --- | --- |
 //! | first request with a key | runs; the response is stored before it is sent |
 //! | duplicate of an executed request | the stored response, with `Idempotency-Replayed: true` |

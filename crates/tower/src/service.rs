@@ -184,7 +184,7 @@ where
     }
 }
 
-/// What a request gets for its key.
+/// The decision about a request with a key.
 enum AcquiredKey {
     /// The right to run.
     Claim(HeldClaim),

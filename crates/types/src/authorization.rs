@@ -13,9 +13,9 @@ pub fn basic_header(user: &[u8], password: &[u8]) -> HeaderValue {
 /// The value of `authorization` for a token; `None` if it is not allowed in a header.
 pub fn bearer_header(token: &[u8]) -> Option<HeaderValue> {
     // RFC 6750 allows fewer characters, but servers issue others too.
-    let is_word = !token.is_empty() && token.iter().all(u8::is_ascii_graphic);
+    let is_printable = !token.is_empty() && token.iter().all(u8::is_ascii_graphic);
     let value = HeaderValue::from_bytes(&[b"Bearer ", token].concat()).ok();
-    value.filter(|_| is_word).map(mark_sensitive)
+    value.filter(|_| is_printable).map(mark_sensitive)
 }
 
 fn mark_sensitive(mut value: HeaderValue) -> HeaderValue {

@@ -18,9 +18,10 @@ pub fn parse_key(header: &[u8]) -> Result<String, ParseIdempotencyKeyError> {
         Some(rest) => unquote(rest)?,
         None => text.to_owned(),
     };
-    let printable = key.bytes().all(|byte| (0x20..0x7f).contains(&byte));
-    let good = (1..=KEY_BYTES_MAX).contains(&key.len()) && printable && !key.trim().is_empty();
-    if good { Ok(key) } else { Err(ParseIdempotencyKeyError) }
+    let is_printable = key.bytes().all(|byte| (0x20..0x7f).contains(&byte));
+    let is_valid =
+        (1..=KEY_BYTES_MAX).contains(&key.len()) && is_printable && !key.trim().is_empty();
+    if is_valid { Ok(key) } else { Err(ParseIdempotencyKeyError) }
 }
 
 /// The text after the opening quote up to the closing one (RFC 9651 §4.2.5).

@@ -3,10 +3,9 @@
 //! The text form is a `TypeID`: 26 lower-case characters of Crockford's alphabet, so ids sort by
 //! creation time, are selected by a double click, and cannot be mistaken for one another.
 
-use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use std::borrow::Cow;
-use std::{fmt, marker::PhantomData, str::FromStr};
+use std::{borrow::Cow, fmt, marker::PhantomData, str::FromStr};
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use uuid::Uuid;
 
@@ -78,13 +77,13 @@ impl<K: IdKind> Id<K> {
         Self::from_uuid(uuid::Builder::from_unix_timestamp_millis(millis, &tail).into_uuid())
     }
 
-    /// From the UUID stored in a database.
+    /// The id with this UUID, as stored in a database.
     pub fn from_uuid(uuid: Uuid) -> Self {
         Self { uuid, kind: PhantomData }
     }
 
     /// The creation time encoded in the id.
-    pub fn at(&self) -> Timestamp {
+    pub fn created_at(&self) -> Timestamp {
         let millis = self.uuid.as_u128() >> 80;
         Timestamp::from_millis(i64::try_from(millis).unwrap_or(i64::MAX))
     }
@@ -135,7 +134,7 @@ impl<K: IdKind> fmt::Debug for Id<K> {
     }
 }
 
-/// A text that is no id of the expected kind.
+/// The text is not an id of the expected kind.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("expected an id that starts with `{prefix}_` and has 26 characters after it")]
 pub struct ParseIdError {

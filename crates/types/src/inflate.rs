@@ -49,20 +49,20 @@ fn decode_body_into<'b, E>(
     }
     let encoding = encoding.as_bytes().trim_ascii();
     let is = |name: &str| encoding.eq_ignore_ascii_case(name.as_bytes());
-    let (plain, has_rest) = if encoding.is_empty() || is("identity") {
+    let (decoded, has_rest) = if encoding.is_empty() || is("identity") {
         return Ok(Some(Cow::Borrowed(body)));
     } else if is("gzip") || is("x-gzip") {
         let mut decoder = GzDecoder::new(body);
-        let plain = read_bounded(&mut decoder, limit, reserve)?;
-        (plain, !decoder.into_inner().is_empty())
+        let decoded = read_bounded(&mut decoder, limit, reserve)?;
+        (decoded, !decoder.into_inner().is_empty())
     } else if is("deflate") {
         let mut decoder = ZlibDecoder::new(body);
-        let plain = read_bounded(&mut decoder, limit, reserve)?;
-        (plain, !decoder.into_inner().is_empty())
+        let decoded = read_bounded(&mut decoder, limit, reserve)?;
+        (decoded, !decoder.into_inner().is_empty())
     } else {
         return Ok(None);
     };
-    Ok(plain.filter(|_| !has_rest).map(Cow::Owned))
+    Ok(decoded.filter(|_| !has_rest).map(Cow::Owned))
 }
 
 /// The headers for decoding the body of a duplicate, whose own headers are not stored.

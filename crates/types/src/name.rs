@@ -9,7 +9,7 @@ use crate::json_text;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(Arc<str>);
 
-/// A text that is no [`Name`].
+/// The text is not a valid [`Name`].
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "invalid name; use 1 to 64 lower-case letters, digits, `-` or `_`, beginning with a letter or digit"
@@ -17,7 +17,7 @@ pub struct Name(Arc<str>);
 pub struct ParseNameError;
 
 impl Name {
-    /// A name that is known to be valid.
+    /// A name that is known to be valid; it is not checked.
     pub fn from_static(text: &'static str) -> Self {
         Self(text.into())
     }
@@ -32,12 +32,12 @@ impl FromStr for Name {
     type Err = ParseNameError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+        let is_alphanumeric = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
         let bytes = text.as_bytes();
-        let good = (1..=64).contains(&bytes.len())
-            && plain(bytes[0])
-            && bytes.iter().all(|byte| plain(*byte) || matches!(byte, b'-' | b'_'));
-        if good { Ok(Self(text.into())) } else { Err(ParseNameError) }
+        let is_valid = (1..=64).contains(&bytes.len())
+            && is_alphanumeric(bytes[0])
+            && bytes.iter().all(|byte| is_alphanumeric(*byte) || matches!(byte, b'-' | b'_'));
+        if is_valid { Ok(Self(text.into())) } else { Err(ParseNameError) }
     }
 }
 

@@ -92,7 +92,7 @@ pub enum SecretError {
     /// `env:` is followed by something that cannot be a variable.
     #[error("`env:{name}` is not a valid variable name; use letters, digits and underscores")]
     InvalidName {
-        /// What follows `env:`.
+        /// The text after `env:`.
         name: String,
     },
     /// A masked secret was sent back as a value.

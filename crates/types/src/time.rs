@@ -68,7 +68,7 @@ impl fmt::Display for Timestamp {
     }
 }
 
-/// A text that is no RFC 3339 time.
+/// The text is not an RFC 3339 time.
 #[derive(Debug, thiserror::Error)]
 #[error("invalid time; use RFC 3339, for example 2026-11-15T08:00:00Z")]
 pub struct ParseTimestampError;
@@ -120,7 +120,7 @@ pub struct MachineTime {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HumanDuration(pub Duration);
 
-/// A text that is no [`HumanDuration`].
+/// The text is not a valid [`HumanDuration`].
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid duration `{0}`; use for example 250ms, 30s, 5m, 2h or 8d")]
 pub struct ParseDurationError(String);

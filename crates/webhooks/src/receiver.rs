@@ -65,7 +65,7 @@ struct ReceiverConfig {
     runtime: RuntimeConfig,
 }
 
-/// What [`Receiver::receive`] needs besides the request.
+/// The certificates and the clock of [`Receiver::receive`].
 #[cfg(feature = "axum")]
 #[derive(Default)]
 struct RuntimeConfig {
@@ -194,15 +194,15 @@ impl<P> ReceiverBuilder<P> {
         self
     }
 
-    /// Where to find the dedup key, instead of the provider's rules: `header:NAME`, `pointer:/a/b` or
-    /// `jq:EXPRESSION`, in this order.
+    /// Replaces the provider's rules for the dedup key by these, of which the first that finds one counts:
+    /// `header:NAME`, `pointer:/a/b` or `jq:EXPRESSION`.
     pub fn keys<T: Into<String>>(mut self, rules: impl IntoIterator<Item = T>) -> Self {
         self.keys = Some(rules.into_iter().map(Into::into).collect());
         self
     }
 
     /// The URL as entered at the provider, for signatures that cover it. Headers such as `Host` are not
-    /// believed for it.
+    /// trusted.
     pub fn public_url(mut self, url: impl Into<String>) -> Self {
         self.public_url = Some(url.into());
         self
@@ -221,7 +221,7 @@ impl<P> ReceiverBuilder<P> {
         self
     }
 
-    /// How [`Receiver::receive`] gets the certificates that `PayPal` signs with. `fetch` gets a URL of
+    /// Sets how [`Receiver::receive`] gets the certificates that `PayPal` signs with. `fetch` gets a URL of
     /// `PayPal` and returns the PEM file; keep it for a day, it rarely changes. `roots` are the authorities
     /// to trust, for instance those of `webpki-roots`.
     #[cfg(feature = "axum")]
@@ -296,16 +296,16 @@ impl<P> ReceiverBuilder<P> {
 const GENERIC: &str = "generic";
 
 fn parse_public_url(text: &str) -> Result<Url, ReceiverBuildError> {
-    let is_good = |url: &Url| {
+    let is_valid = |url: &Url| {
         matches!(url.scheme(), "http" | "https")
             && url.query().is_none()
             && url.fragment().is_none()
     };
     let invalid = || ReceiverBuildError::InvalidPublicUrl(text.to_owned());
-    Url::parse(text).ok().filter(is_good).ok_or_else(invalid)
+    Url::parse(text).ok().filter(is_valid).ok_or_else(invalid)
 }
 
-/// What a request that was not rejected is.
+/// The content of a request that was not rejected.
 #[derive(Clone, Debug)]
 pub enum WebhookRequest {
     /// The provider checks the URL. Send this reply; there are no events.
@@ -442,7 +442,7 @@ struct RejectionBody<'a> {
 }
 
 impl Rejection {
-    /// The rejection as this provider must be answered: some give up for good after 4xx, although the
+    /// The rejection with the status for this provider: some give up for good after 4xx, although the
     /// cause may be a wrong setting here, so they get 503 and retry.
     pub(crate) fn new(provider: &Provider, reason: RejectionReason) -> Self {
         let status = match (provider.on_refusal, reason.status()) {
@@ -535,7 +535,7 @@ impl<P> Receiver<P> {
         self.config.verifier.warnings()
     }
 
-    /// Verifies a request and splits it into its events, or gives the reply to a handshake.
+    /// Verifies a request and splits it into its events, or returns the reply to a handshake.
     pub fn accept(
         &self,
         request: &Request<Bytes>,
@@ -667,19 +667,19 @@ impl<P> Receiver<P> {
         // The signature covers the bytes as received; the content is read decompressed.
         let decoded = DecodedRequest::new(received.headers, received.body);
         let (headers, body) = decoded.request(received.headers, received.body);
-        let incoming = IncomingRequest { headers, body, ..*received };
+        let decoded_request = IncomingRequest { headers, body, ..*received };
         let secret = config.secrets.get(verified.secret_index);
-        let parts = match config.provider.parse_request(&incoming, secret) {
+        let parts = match config.provider.parse_request(&decoded_request, secret) {
             ParsedRequest::Handshake(reply) => return Ok(WebhookRequest::Handshake(reply)),
             ParsedRequest::Events(parts) => parts,
         };
-        // Only a body that was decompressed is somewhere else.
-        let readable = match std::ptr::eq(body, &raw const **request.body()) {
+        // A body that was not decompressed is shared, not copied.
+        let decoded_body = match std::ptr::eq(body, &raw const **request.body()) {
             true => request.body().clone(),
             false => Bytes::copy_from_slice(body),
         };
-        let reply = config.provider.success_reply(&incoming);
-        let events = self.events(parts, headers, &readable, received)?;
+        let reply = config.provider.success_reply(&decoded_request);
+        let events = self.events(parts, headers, &decoded_body, received)?;
         Ok(WebhookRequest::Webhook(AcceptedWebhook {
             events,
             verified,
@@ -692,7 +692,7 @@ impl<P> Receiver<P> {
         &self,
         parts: Vec<EventPart>,
         headers: &HeaderMap,
-        readable: &Bytes,
+        decoded_body: &Bytes,
         received: &IncomingRequest<'_>,
     ) -> Result<Vec<WebhookEvent>, RejectionReason> {
         let ReceiverConfig { verifier, keys, reads_unsigned_keys, provider, .. } = &*self.config;
@@ -701,11 +701,11 @@ impl<P> Receiver<P> {
             if !keys.are_defaults() {
                 part.key = provider::EventKey::Rules;
             }
-            let body = part.body.take().unwrap_or_else(|| readable.clone());
+            let body = part.body.take().unwrap_or_else(|| decoded_body.clone());
             let found = keys.find_event_key(verifier, headers, &body, &part.key);
             let is_replayable =
                 provider.replay_guard && part.key.may_be_unsigned(*reads_unsigned_keys, verifier);
-            // A kind in a body that is not signed is no part of what was signed.
+            // A kind in a body that is not signed is not part of the signed content.
             let signed_kind = part.kind.as_ref().filter(|_| verifier.signs_body());
             let signed_kind = signed_kind.map_or("", EventKind::as_str);
             Ok(WebhookEvent {
@@ -713,7 +713,7 @@ impl<P> Receiver<P> {
                 replay_key: is_replayable
                     .then(|| signed_bytes_key(&fingerprint, position, signed_kind)),
                 kind: part.kind,
-                ordering_key: part.order,
+                ordering_key: part.ordering_key,
                 attributes: part.attributes,
                 body,
                 is_ping: part.is_ping,
@@ -733,7 +733,7 @@ impl<P> Receiver<P> {
         }
     }
 
-    /// What follows the configured path.
+    /// The part of `path` after the configured path.
     fn path_suffix<'p>(&self, path: &'p str) -> &'p str {
         let suffix = self.config.path.as_deref().and_then(|prefix| path.strip_prefix(prefix));
         suffix.filter(|rest| rest.starts_with('/')).unwrap_or_default()

@@ -98,7 +98,7 @@ impl SigningSecret {
     }
 }
 
-/// What a signature covers.
+/// The content that a signature covers.
 #[derive(Clone, Copy)]
 pub(crate) struct SignedMessage<'m> {
     pub(crate) id: &'m [u8],

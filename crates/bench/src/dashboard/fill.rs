@@ -1,4 +1,4 @@
-//! Fills a store like that of a gateway in use: mostly delivered events, some of every other kind.
+//! Fills a store like that of a gateway in use: mostly delivered events, and some of every other state.
 
 use std::net::SocketAddr;
 use std::slice;
@@ -51,9 +51,10 @@ pub(super) struct FilledGateway {
 }
 
 pub(super) async fn fill_store(run: &BenchRun) -> Result<FilledGateway> {
-    let good = run.start_sink(SinkMode::Answer).await?;
-    let bad = run.start_sink(SinkMode::Refuse).await?;
-    let gateway = run.start_gateway(&gateway_config(good.addr(), bad.addr())).await?;
+    let accepting_sink = run.start_sink(SinkMode::Answer).await?;
+    let refusing_sink = run.start_sink(SinkMode::Refuse).await?;
+    let config = gateway_config(accepting_sink.addr(), refusing_sink.addr());
+    let gateway = run.start_gateway(&config).await?;
     let filler = StoreFiller { run, gateway: &gateway };
 
     let events = run.options.dashboard_events;
@@ -68,9 +69,9 @@ pub(super) async fn fill_store(run: &BenchRun) -> Result<FilledGateway> {
         .await?;
     let keys = KeyPlan::Fixed { series: KeySeries::random(), count: duplicated };
     let first = LoadPlan { shape: WHATSAPP_BODY, keys, ..filler.plan(WHATSAPP_SOURCE, duplicated) };
-    let again = LoadPlan { expected: EventVerdict::Duplicate, ..first.clone() };
+    let repeated = LoadPlan { expected: EventVerdict::Duplicate, ..first.clone() };
     filler.send("messages sent twice", first).await?;
-    filler.send("duplicates", again).await?;
+    filler.send("duplicates", repeated).await?;
 
     run.progress.start_step("refused requests, sent messages");
     send_unsigned_requests(&gateway).await?;
@@ -78,26 +79,26 @@ pub(super) async fn fill_store(run: &BenchRun) -> Result<FilledGateway> {
     run.progress.finish_step();
 
     run.progress.start_step("waiting for deliveries");
-    wait_for_arrivals(slice::from_ref(&good), orders + chats + duplicated).await?;
+    wait_for_arrivals(slice::from_ref(&accepting_sink), orders + chats + duplicated).await?;
     wait_for_dead_letters(&gateway, invoices).await?;
     let placeholders = find_placeholders(&gateway, message).await?;
     run.progress.finish_step();
-    Ok(FilledGateway { gateway, placeholders, _sinks: [good, bad] })
+    Ok(FilledGateway { gateway, placeholders, _sinks: [accepting_sink, refusing_sink] })
 }
 
 const WHATSAPP_BODY: BodyShape = BodyShape::WhatsApp { key_prefix: KEY_PREFIX, people: PEOPLE };
 
-fn gateway_config(good: SocketAddr, bad: SocketAddr) -> GatewayConfig {
+fn gateway_config(accepting: SocketAddr, refusing: SocketAddr) -> GatewayConfig {
     GatewayConfig::default()
         .source(ARCHIVE_SOURCE)
-        .connected(ORDERS_SOURCE, "crm", good)
+        .connected(ORDERS_SOURCE, "crm", accepting)
         .source_with(WHATSAPP_SOURCE, &preset_settings())
         .route(WHATSAPP_SOURCE, "crm")
         .source(INVOICES_SOURCE)
         .destination_with(
             ERP_DESTINATION,
             &format!(
-                "url = \"http://{bad}/\"\nconcurrency = 64\n\
+                "url = \"http://{refusing}/\"\nconcurrency = 64\n\
                  rules = [{{ status = \"4xx\", then = \"dead\" }}]"
             ),
         )
@@ -105,7 +106,7 @@ fn gateway_config(good: SocketAddr, bad: SocketAddr) -> GatewayConfig {
         .destination_with(
             MESSAGE_DESTINATION,
             &format!(
-                "kind = \"whatsapp-cloud\"\nurl = \"http://{good}/v25.0\"\nrate = \"1000/s\"\n\
+                "kind = \"whatsapp-cloud\"\nurl = \"http://{accepting}/v25.0\"\nrate = \"1000/s\"\n\
                  account = {{ sender = \"106540352242922\", token = \"bench-token-0123456789\" }}"
             ),
         )

@@ -89,7 +89,7 @@ impl fmt::Debug for ExecConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<_> = self.env.iter().map(|(name, _)| name).collect();
         let Self { program, arguments, .. } = self;
-        f.debug_struct("Exec")
+        f.debug_struct("ExecConfig")
             .field("program", program)
             .field("arguments", arguments)
             .field("env", &names)

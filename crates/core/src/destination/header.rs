@@ -58,9 +58,9 @@ impl Placeholder {
             Self::RequestQuery => append(head.query.as_deref().unwrap_or_default()),
             Self::RequestHeader(name) => {
                 // The header with the source's secret is stored masked and counts as missing.
-                let is_given = |value: &[u8]| value != MASK.as_bytes();
+                let is_unmasked = |value: &[u8]| value != MASK.as_bytes();
                 let lines = head.headers.lines();
-                let lines = lines.filter(|(other, line)| other == name && is_given(line));
+                let lines = lines.filter(|(other, line)| other == name && is_unmasked(line));
                 for (number, (_, line)) in lines.enumerate() {
                     // RFC 9110, 5.3: repeated header lines form one list.
                     value.extend_from_slice(if number == 0 { b"" } else { b", " });

@@ -47,7 +47,7 @@ pub enum StreamSpecError {
     #[error("url: user and password must be UTF-8 and without control characters")]
     Credentials,
     #[error("auth: the url already has a password; remove one of the two")]
-    Twice,
+    DuplicateLogin,
     #[error("auth: Redis supports only `basic`, with a user (usually `default`) and a password")]
     Auth,
     #[error("auth: {0}")]
@@ -117,7 +117,7 @@ impl StreamSpec {
         let mut server = RedisServer::resolve(url, env)?;
         match (auth, &server.login) {
             (None, _) => {}
-            (Some(_), Some(_)) => return Err(StreamSpecError::Twice),
+            (Some(_), Some(_)) => return Err(StreamSpecError::DuplicateLogin),
             (Some(AuthSpec::Basic { user, password }), None) => {
                 let password = password.resolve(env).map_err(StreamSpecError::AuthSecret)?;
                 server.login = Some(RedisLogin { user: Some(user.clone()), password });
@@ -165,8 +165,9 @@ impl RedisServer {
         if database >= 1 << 20 {
             return Err(StreamSpecError::Path);
         }
-        let part = |text| percent_decode(text).ok_or(StreamSpecError::Credentials);
-        let (user, password) = (part(url.username())?, part(url.password().unwrap_or_default())?);
+        let decode = |text| percent_decode(text).ok_or(StreamSpecError::Credentials);
+        let (user, password) =
+            (decode(url.username())?, decode(url.password().unwrap_or_default())?);
         let login = match (user.is_empty(), password.is_empty()) {
             (true, true) => None,
             // Redis ignores a user without a password; it may be a password in the old format.
@@ -180,7 +181,7 @@ impl RedisServer {
         Ok(Self { is_tls, host, port, database, login })
     }
 
-    /// Equal for equal servers.
+    /// A digest of all parts, equal for equal servers.
     pub fn digest(&self) -> [u8; 32] {
         let (user, password) = match &self.login {
             Some(login) => (login.user.as_deref(), login.password.expose()),
@@ -238,7 +239,7 @@ mod tests {
             "URL" => Some("rediss://u%40x:can%3aary@[::1]:7000/3".to_owned()),
             "PASSWORD_ONLY" => Some("redis://:canary@redis.test".to_owned()),
             "PASSWORD" => Some("canary".to_owned()),
-            "ODD" => Some("redis://canary@redis.test".to_owned()),
+            "USER_ONLY" => Some("redis://canary@redis.test".to_owned()),
             _ => None,
         })
     }
@@ -287,8 +288,8 @@ mod tests {
             ("redis://:canary@h", key(), None, StreamSpecError::Password),
             ("redis://u:canary@h", key(), None, StreamSpecError::Password),
             ("redis://canary@h", key(), None, StreamSpecError::Credentials),
-            ("env:ODD", key(), None, StreamSpecError::Credentials),
-            ("env:URL", key(), basic(), StreamSpecError::Twice),
+            ("env:USER_ONLY", key(), None, StreamSpecError::Credentials),
+            ("env:URL", key(), basic(), StreamSpecError::DuplicateLogin),
             ("redis://h", key(), Some(json!({ "bearer": "canary" })), StreamSpecError::Auth),
             ("redis://h", json!({ "key": "" }), None, StreamSpecError::Key),
             ("redis://h", json!({ "key": "x".repeat(1025) }), None, StreamSpecError::Key),
@@ -305,7 +306,7 @@ mod tests {
 
     #[test]
     fn redis_server_digest_changes_with_every_part() {
-        let texts = [
+        let urls = [
             "redis://h",
             "rediss://h",
             "redis://i",
@@ -316,7 +317,7 @@ mod tests {
             "redis://ab:c@h",
         ];
         let digests: std::collections::HashSet<_> =
-            texts.iter().map(|text| RedisServer::parse(text).unwrap().digest()).collect();
-        assert_eq!(digests.len(), texts.len());
+            urls.iter().map(|url| RedisServer::parse(url).unwrap().digest()).collect();
+        assert_eq!(digests.len(), urls.len());
     }
 }

@@ -17,7 +17,7 @@ pub struct DeliveryProgress {
     pub attempts: u32,
     /// How many of them were throttled.
     pub throttled: u32,
-    /// Its age is counted from here.
+    /// Start of the delivery's age.
     pub created_at: Timestamp,
     /// Whether others of its ordering queue may wait for it.
     pub ordered: bool,

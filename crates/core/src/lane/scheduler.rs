@@ -1,4 +1,4 @@
-//! What a lane starts and when: its queue, its running attempts, its gate and its cool-down.
+//! Decides what a lane starts and when: its queue, its running attempts, its gate and its cool-down.
 //!
 //! The engine drives it under the lane's lock with tasks, a store and real clocks; a simulation drives
 //! it on a virtual clock. There is no second implementation of these rules.

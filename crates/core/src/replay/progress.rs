@@ -185,20 +185,21 @@ impl ReplayProgress {
     }
 }
 
-/// Divides `budget` evenly; what exceeds the room of one goes to the others.
-pub fn distribute(budget: usize, rooms: &[usize]) -> Vec<usize> {
-    let mut shares = vec![0; rooms.len()];
+/// Divides `budget` evenly; what exceeds the limit of one goes to the others.
+pub fn distribute(budget: usize, limits: &[usize]) -> Vec<usize> {
+    let mut shares = vec![0; limits.len()];
     let mut left = budget;
     loop {
-        let open: Vec<usize> = (0..rooms.len()).filter(|at| shares[*at] < rooms[*at]).collect();
+        let open: Vec<usize> =
+            (0..limits.len()).filter(|index| shares[*index] < limits[*index]).collect();
         if open.is_empty() || left == 0 {
             return shares;
         }
-        let each = left.div_ceil(open.len());
-        for at in open {
-            let more = each.min(rooms[at] - shares[at]).min(left);
-            shares[at] += more;
-            left -= more;
+        let equal_share = left.div_ceil(open.len());
+        for index in open {
+            let added = equal_share.min(limits[index] - shares[index]).min(left);
+            shares[index] += added;
+            left -= added;
         }
     }
 }

@@ -47,8 +47,8 @@ impl FromStr for ReplayRate {
     fn from_str(text: &str) -> Result<Self, ParseReplayRateError> {
         let (count, unit) = text.split_once('/').ok_or(ParseReplayRateError)?;
         let per = RateUnit::parse(unit).ok_or(ParseReplayRateError)?;
-        let plain = count.bytes().all(|byte| byte.is_ascii_digit());
-        let count: u32 = count.parse().ok().filter(|_| plain).ok_or(ParseReplayRateError)?;
+        let is_digits = count.bytes().all(|byte| byte.is_ascii_digit());
+        let count: u32 = count.parse().ok().filter(|_| is_digits).ok_or(ParseReplayRateError)?;
         if count == 0 || count > PER_SECOND_MAX.saturating_mul(per.secs()) {
             return Err(ParseReplayRateError);
         }

@@ -33,8 +33,8 @@ impl FromStr for StatusPattern {
 
     fn from_str(text: &str) -> Result<Self, ParseStatusPatternError> {
         let digits = |text: &str| {
-            let plain = text.bytes().all(|byte| byte.is_ascii_digit());
-            text.parse::<u16>().ok().filter(|_| plain)
+            let is_digits = text.bytes().all(|byte| byte.is_ascii_digit());
+            text.parse::<u16>().ok().filter(|_| is_digits)
         };
         let class = text.strip_suffix("xx").and_then(digits);
         let exact = digits(text).filter(|status| (100..=999).contains(status));

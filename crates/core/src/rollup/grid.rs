@@ -111,10 +111,10 @@ impl ChartGrid {
 }
 
 fn whole_secs(width: Duration) -> Result<u64, ChartGridError> {
-    let good = width.subsec_nanos() == 0
+    let is_valid = width.subsec_nanos() == 0
         && width > Duration::ZERO
         && width <= BucketWidth::Hour.retention();
-    if good { Ok(width.as_secs()) } else { Err(ChartGridError::Width) }
+    if is_valid { Ok(width.as_secs()) } else { Err(ChartGridError::Width) }
 }
 
 #[cfg(test)]

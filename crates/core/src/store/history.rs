@@ -1,4 +1,4 @@
-//! What was recorded of a destination: its deliveries and attempts, without bodies.
+//! The recorded history of a destination: its deliveries and attempts, without bodies.
 
 use std::time::Duration;
 

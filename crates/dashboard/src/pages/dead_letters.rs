@@ -62,9 +62,9 @@ impl GroupsPage {
 async fn list_groups(user: CurrentUser, Query(query): Query<GroupsQuery>) -> PageResult {
     let t = DeadLetterTexts::of(user.lang());
     let call = calls::list_dead_letter_groups()
-        .with_some("destination", Some(&query.destination))
-        .with_some("cursor", query.cursor.as_deref())
-        .with("limit", "30");
+        .query_some("destination", Some(&query.destination))
+        .query_some("cursor", query.cursor.as_deref())
+        .query("limit", "30");
     let page = user.call(call).await?;
     let destination = query.destination;
     let url = match destination.as_str() {

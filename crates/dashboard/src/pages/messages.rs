@@ -69,8 +69,8 @@ fn masked_recipient(message: &MessageResponse) -> String {
 
 /// Names of the destinations that can send messages.
 pub(super) async fn sender_names(user: &CurrentUser) -> Vec<String> {
-    let found = user.call(calls::list_destinations()).await.unwrap_or_default();
-    let specs = found.data.into_iter().map(|destination| destination.spec);
+    let destinations = user.call(calls::list_destinations()).await.unwrap_or_default();
+    let specs = destinations.data.into_iter().map(|destination| destination.spec);
     let senders = specs.filter(|spec| spec.kind.family() == DestinationFamily::Channel);
     senders.map(|spec| spec.name.to_string()).collect()
 }
@@ -84,7 +84,7 @@ struct MessagesPage {
     messages: Vec<MessageResponse>,
     senders: Vec<String>,
     idempotency_key: String,
-    typed: MessageForm,
+    form: MessageForm,
     problem: Option<String>,
     pager: Pager,
 }
@@ -98,14 +98,14 @@ async fn list_messages(user: CurrentUser, Query(query): Query<ListPageQuery>) ->
 async fn messages_page(
     user: CurrentUser,
     query: ListPageQuery,
-    typed: MessageForm,
+    form: MessageForm,
     problem: Option<String>,
 ) -> PageResult {
     let t = MessageTexts::of(user.lang());
     let frame = PageFrame::of_menu(&user, NavItem::Messages);
     let (bar, page) = LIST.load(&user, &query, calls::list_messages()).await?;
     let pager = Pager::filtered(&bar, &query, page.next_cursor.as_deref());
-    let (senders, idempotency_key) = (sender_names(&user).await, typed.idempotency_key.clone());
+    let (senders, idempotency_key) = (sender_names(&user).await, form.idempotency_key.clone());
     let messages = page.data;
     render_page(&MessagesPage {
         frame,
@@ -114,7 +114,7 @@ async fn messages_page(
         messages,
         senders,
         idempotency_key,
-        typed,
+        form,
         problem,
         pager,
     })

@@ -88,8 +88,8 @@ async fn list_requests(user: CurrentUser, Query(query): Query<ListPageQuery>) ->
     let quarantined = if query.cursor.is_none() {
         let filter = FilterQuery::parse(&query.q);
         let call = calls::list_quarantine()
-            .with("limit", "20")
-            .with_some("source", filter.value("source"));
+            .query("limit", "20")
+            .query_some("source", filter.value("source"));
         user.call(call).await.unwrap_or_default().data
     } else {
         Vec::new()

@@ -15,7 +15,7 @@ crate::lang::translations!(
         transform: "Transform (jq)", "Transformação (jq)", "Transformación (jq)";
         transform_hint: "The output is sent instead of the body. Without output, the event is dropped. Empty: the original body.", "A saída é enviada no lugar do corpo. Sem saída, o evento é descartado. Vazio: o corpo original.", "La salida se envía en lugar del cuerpo. Sin salida, el evento se descarta. Vacío: el cuerpo original.";
         test_event: "Test event", "Evento de teste", "Evento de prueba";
-        own_json: "Custom JSON (below)", "JSON personalizado (abaixo)", "JSON personalizado (abajo)";
+        custom_json: "Custom JSON (below)", "JSON personalizado (abaixo)", "JSON personalizado (abajo)";
         body: "Custom JSON", "JSON personalizado", "JSON personalizado";
         load_events: "Load events", "Carregar eventos", "Cargar eventos";
         try_it: "Test", "Testar", "Probar";

@@ -26,7 +26,7 @@ where
 {
     let (barrier, step) = (Arc::new(Barrier::new(threads)), Arc::new(step));
     let runtime = Handle::current();
-    let started: Vec<_> = (0..threads)
+    let handles: Vec<_> = (0..threads)
         .map(|index| {
             let (barrier, step, runtime) = (barrier.clone(), step.clone(), runtime.clone());
             thread::spawn(move || {
@@ -35,7 +35,7 @@ where
             })
         })
         .collect();
-    let join = || started.into_iter().map(|thread| thread.join().unwrap()).collect();
+    let join = || handles.into_iter().map(|thread| thread.join().unwrap()).collect();
     tokio::task::block_in_place(join)
 }
 
@@ -127,8 +127,8 @@ pub async fn takeover_and_late_completion_never_both_succeed(fixture: ClaimFixtu
         if results[0] {
             assert_eq!(expect_completed(fixture.claim(&name).await).result.as_ref(), b"late");
         } else {
-            let rest = expect_retry_after(fixture.claim(&name).await);
-            assert!(rest > Duration::ZERO);
+            let retry_after = expect_retry_after(fixture.claim(&name).await);
+            assert!(retry_after > Duration::ZERO);
         }
     }
 }

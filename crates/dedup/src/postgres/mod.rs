@@ -96,7 +96,7 @@ impl PostgresDedupConfig {
         self
     }
 
-    /// The random numbers, unless those of the process.
+    /// The source of tokens and ids. Default: the random numbers of the process.
     #[must_use]
     pub fn rng(mut self, rng: Arc<dyn Rng>) -> Self {
         self.rng = rng;
@@ -250,7 +250,7 @@ impl StepRunner {
                 })
                 .collect();
             for row in &rows {
-                if let Some(position) = by_key.get(&(row.get(0), row.get(1))) {
+                if let Some(position) = by_key.get(&(row.get("namespace"), row.get("name"))) {
                     claims[undecided[*position]] = Some(read_claim(row, &attempts[*position])?);
                 }
             }
@@ -313,7 +313,8 @@ impl StepRunner {
             Ok(rows)
         });
         let rows = run.await?;
-        let applied: Vec<(&str, &str)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        let applied: Vec<(&str, &str)> =
+            rows.iter().map(|row| (row.get("namespace"), row.get("name"))).collect();
         let update = |request: &&CompletionRequest| {
             let key = (request.key.namespace(), request.key.name());
             if applied.contains(&key) { ClaimUpdate::Applied } else { ClaimUpdate::StaleToken }
@@ -322,16 +323,18 @@ impl StepRunner {
     }
 }
 
-fn read_array<const N: usize>(row: &Row, column: usize) -> Result<[u8; N], DedupError> {
+fn read_array<const N: usize>(row: &Row, column: &str) -> Result<[u8; N], DedupError> {
     let bytes: &[u8] = row.get(column);
     bytes.try_into().map_err(|_| DedupError::Corrupt(format!("a value has {} bytes", bytes.len())))
 }
 
 fn read_claim(row: &Row, attempt: &ClaimAttempt<'_>) -> Result<Claim, DedupError> {
-    let operation =
-        ClaimOperation { id: read_array(row, 6)?, started_at: Timestamp::from_millis(row.get(7)) };
-    let fence = u64::try_from(row.get::<_, i64>(5)).unwrap_or(0);
-    if row.get(2) {
+    let operation = ClaimOperation {
+        id: read_array(row, "operation")?,
+        started_at: Timestamp::from_millis(row.get("started_at")),
+    };
+    let fence = u64::try_from(row.get::<_, i64>("fence")).unwrap_or(0);
+    if row.get("granted") {
         let is_resumed = operation.id != attempt.operation;
         return Ok(Claim::Claimed(ClaimGrant {
             token: attempt.token,
@@ -340,19 +343,19 @@ fn read_claim(row: &Row, attempt: &ClaimAttempt<'_>) -> Result<Claim, DedupError
             is_resumed,
         }));
     }
-    if row.get(4) {
+    if row.get("differs") {
         return Ok(Claim::OtherFingerprint);
     }
-    if row.get::<_, i16>(3) == 0 {
-        let retry_after = duration(row.get(8)).max(Duration::from_millis(1));
+    if row.get::<_, i16>("state") == statements::IN_PROGRESS {
+        let retry_after = duration(row.get("lease_rest")).max(Duration::from_millis(1));
         return Ok(Claim::InProgress { retry_after });
     }
     Ok(Claim::Completed(CompletedClaim {
-        result: Bytes::copy_from_slice(row.get::<_, Option<&[u8]>>(11).unwrap_or_default()),
+        result: Bytes::copy_from_slice(row.get::<_, Option<&[u8]>>("result").unwrap_or_default()),
         fence,
         operation,
-        completed_at: Timestamp::from_millis(row.get(9)),
-        expires_in: duration(row.get(10)),
+        completed_at: Timestamp::from_millis(row.get("completed_at")),
+        expires_in: duration(row.get("expires_in")),
     }))
 }
 

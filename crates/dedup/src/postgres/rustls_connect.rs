@@ -30,8 +30,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> MakeTlsConnect<S> for R
     type Error = io::Error;
 
     fn make_tls_connect(&mut self, host: &str) -> io::Result<ServerConnector> {
-        let name = ServerName::try_from(host.to_owned())
-            .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "host is no server name"))?;
+        let name = ServerName::try_from(host.to_owned()).map_err(|_| {
+            io::Error::new(io::ErrorKind::InvalidInput, "the host is not a server name")
+        })?;
         Ok(ServerConnector { config: self.config.clone(), name })
     }
 }

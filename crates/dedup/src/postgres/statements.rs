@@ -6,6 +6,9 @@
 
 use tokio_postgres::{Client, Error, Statement};
 
+/// The `state` of a claim whose holder has not completed or released it.
+pub(super) const IN_PROGRESS: i16 = 0;
+
 /// Number of the advisory lock under which the tables are created: "sure" and "dedp".
 const SETUP_LOCK: i64 = 0x7375_7265_6465_6470;
 
@@ -49,7 +52,7 @@ pub(super) fn setup_script(epoch_hex: &str) -> String {
 /// Settings of a session. A role that may lose commits would break the promise of every answer; one
 /// that waits for standbys is left as it is.
 ///
-/// Plans are made anew for each execution: one that was cached while the table was empty would be used
+/// Each execution is planned again: a plan that was cached while the table was empty would be used
 /// for as long as the session lives, and gets slower with every key (measured: 7,000 instead of 17,000
 /// keys a second after five seconds).
 pub(super) fn session_script(timeout_millis: u128) -> String {
@@ -115,7 +118,7 @@ fn claim() -> String {
         )
         SELECT namespace, name, true AS granted, 0::smallint AS state, false AS differs, fence,
                operation, started_at, 0::bigint AS lease_rest, 0::bigint AS completed_at,
-               0::bigint AS rest, NULL::bytea AS result
+               0::bigint AS expires_in, NULL::bytea AS result
           FROM granted
         UNION ALL
         SELECT namespace, name, false, state, differs, fence, operation, started_at,

@@ -25,7 +25,7 @@ use crate::DedupError;
 /// A server that could not be reached is not tried again for this long.
 const RECONNECT_DELAY: Duration = Duration::from_millis(100);
 
-/// Where Redis is.
+/// How Redis is deployed, with the client for it.
 #[derive(Clone)]
 pub(super) enum RedisTopology {
     Single(Box<Client>),
@@ -221,14 +221,14 @@ impl RedisLink {
     /// Converts an error, and drops the connection with this number if it is broken or leads to a server
     /// that is no longer the primary.
     fn handle_error(&self, number: u64, error: &RedisError) -> DedupError {
-        let is_over = error.is_io_error()
+        let is_broken = error.is_io_error()
             || error.is_timeout()
             || error.is_unrecoverable_error()
             || matches!(
                 error.kind(),
                 redis::ErrorKind::Server(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown)
             );
-        if is_over {
+        if is_broken {
             let mut open = self.0.open.write().unwrap_or_else(PoisonError::into_inner);
             if open.as_ref().is_some_and(|(current, _)| *current == number) {
                 *open = None;

@@ -81,7 +81,7 @@ impl RedisDedupConfig {
         Self { topology, prefix, timeout: DEFAULT_TIMEOUT, rng }
     }
 
-    /// What the names of all keys in Redis begin with; `surehook-dedup` unless set.
+    /// Prefix of the names of all keys in Redis; `surehook-dedup` unless set.
     #[must_use]
     pub fn prefix(mut self, prefix: &str) -> Self {
         prefix.clone_into(&mut self.prefix);

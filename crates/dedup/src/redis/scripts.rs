@@ -17,17 +17,17 @@ const PRELUDE: &str = "
 
 // KEYS: the hash. ARGV: lease, ttl, fingerprint, token, operation.
 const CLAIM: &str = "
-    local known = redis.call('HMGET', KEYS[1], 's', 'f', 'p', 'o', 'b', 'l', 'e', 'c', 'r')
-    local state, fence, fingerprint, operation, began = known[1], known[2], known[3], known[4], known[5]
+    local state, fence, fingerprint, operation, began, lease_until, expires_at, completed_at, result =
+        unpack(redis.call('HMGET', KEYS[1], 's', 'f', 'p', 'o', 'b', 'l', 'e', 'c', 'r'))
     local resumed = 0
-    if state and state ~= '2' and tonumber(known[7]) > now then
+    if state and state ~= '2' and tonumber(expires_at) > now then
         if fingerprint ~= '' and ARGV[3] ~= '' and fingerprint ~= ARGV[3] then return {'other'} end
         if state == '1' then
-            return {'completed', tonumber(fence), operation, tonumber(began), tonumber(known[8]),
-                    tonumber(known[7]) - now, known[9]}
+            return {'completed', tonumber(fence), operation, tonumber(began), tonumber(completed_at),
+                    tonumber(expires_at) - now, result}
         end
-        local rest = tonumber(known[6]) - now
-        if rest > 0 then return {'in_progress', rest} end
+        local retry_after = tonumber(lease_until) - now
+        if retry_after > 0 then return {'in_progress', retry_after} end
         resumed = 1
         if fingerprint == '' then fingerprint = ARGV[3] end
     else
@@ -43,16 +43,16 @@ const CLAIM: &str = "
 ";
 
 const HELD: &str = "
-    local known = redis.call('HMGET', KEYS[1], 's', 't', 'e')
-    local is_mine = known[1] and known[2] == ARGV[1] and tonumber(known[3]) > now
-    local is_held = is_mine and known[1] == '0'
+    local state, token, expires_at = unpack(redis.call('HMGET', KEYS[1], 's', 't', 'e'))
+    local is_own = state and token == ARGV[1] and tonumber(expires_at) > now
+    local is_held = is_own and state == '0'
 ";
 
 // ARGV: token, lease.
 const EXTEND: &str = "
     if not is_held then return 0 end
     local lease_until = now + tonumber(ARGV[2])
-    local expiry = text(math.max(tonumber(known[3]), lease_until))
+    local expiry = text(math.max(tonumber(expires_at), lease_until))
     redis.call('HSET', KEYS[1], 'l', text(lease_until), 'e', expiry)
     redis.call('PEXPIREAT', KEYS[1], expiry)
     return 1
@@ -60,7 +60,7 @@ const EXTEND: &str = "
 
 // ARGV: token, result, ttl. Completing again with the same token changes nothing.
 const COMPLETE: &str = "
-    if is_mine and known[1] == '1' then return 1 end
+    if is_own and state == '1' then return 1 end
     if not is_held then return 0 end
     local expiry = text(now + tonumber(ARGV[3]))
     redis.call('HSET', KEYS[1], 's', '1', 'c', text(now), 'r', ARGV[2], 'e', expiry)

@@ -55,10 +55,16 @@ impl SqliteDedupConfig {
         self
     }
 
-    /// The clock and the random numbers, unless those of the machine.
+    /// The clock that leases and ttls are measured with. Default: the wall clock of the machine.
     #[must_use]
-    pub fn sources(mut self, clock: Arc<dyn Clock>, rng: Arc<dyn Rng>) -> Self {
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
         self.clock = clock;
+        self
+    }
+
+    /// The source of tokens and ids. Default: the random numbers of the process.
+    #[must_use]
+    pub fn rng(mut self, rng: Arc<dyn Rng>) -> Self {
         self.rng = rng;
         self
     }
@@ -118,7 +124,7 @@ impl SqliteDedupLock {
         self.queue.run(move |connection| rules::prune(connection, now, max)).await
     }
 
-    /// Runs a step at the time when it is executed, not when it was queued.
+    /// Runs a step with the time at which it is executed, not queued.
     async fn step<T: Send + 'static>(
         &self,
         step: impl FnOnce(&Connection, Timestamp, &dyn Rng) -> rusqlite::Result<T> + Send + 'static,

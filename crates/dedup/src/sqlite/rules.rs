@@ -141,8 +141,8 @@ pub fn claim(
     now: Timestamp,
     rng: &dyn Rng,
 ) -> rusqlite::Result<Claim> {
-    let known = find(connection, &request.key)?;
-    let decision = decide_claim(known.as_ref().map(|stored| &stored.record), request, now, rng);
+    let existing = find(connection, &request.key)?;
+    let decision = decide_claim(existing.as_ref().map(|stored| &stored.record), request, now, rng);
     if let Some(record) = decision.write {
         let lease_until = now + request.lease;
         connection.prepare_cached(UPSERT)?.execute(params![

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::rules;
 use crate::DedupError;
 
-/// Steps that may wait; further callers wait to be queued.
+/// Maximum number of queued steps; further callers wait until there is room.
 const QUEUE_MAX: usize = 4096;
 /// Maximum number of steps of one transaction.
 const STEPS_PER_COMMIT: usize = 1024;

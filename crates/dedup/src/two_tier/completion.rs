@@ -18,7 +18,7 @@ pub struct CachedCompletion {
     pub fingerprint: Option<Fingerprint>,
     /// When the durable store forgets it.
     pub expires_at: Timestamp,
-    /// What the durable store answered; its `expires_in` is of that time.
+    /// The answer of the durable store; its `expires_in` is of that time.
     pub completed: CompletedClaim,
 }
 

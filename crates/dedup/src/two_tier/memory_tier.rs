@@ -8,7 +8,7 @@ use quick_cache::{Weighter, sync::Cache};
 use super::{CachedCompletion, FastTier};
 use crate::{ClaimKey, DedupError};
 
-/// What an entry costs besides its key and result.
+/// Bytes of an entry besides its key and result.
 const ENTRY_BYTES: u64 = 256;
 
 #[derive(Clone, Debug)]
@@ -21,14 +21,14 @@ impl Weighter<ClaimKey, CachedCompletion> for EntryWeight {
     }
 }
 
-/// A [`FastTier`] in the memory of this process, which forgets what is asked for least.
+/// A [`FastTier`] in the memory of this process, which evicts the least used entries.
 #[derive(Debug)]
 pub struct MemoryFastTier {
     cache: Cache<ClaimKey, CachedCompletion, EntryWeight>,
 }
 
 impl MemoryFastTier {
-    /// A tier that takes at most so much memory.
+    /// A tier of at most `bytes_max` bytes.
     pub fn new(bytes_max: u64) -> Self {
         let entries = usize::try_from(bytes_max / (ENTRY_BYTES * 2)).unwrap_or(usize::MAX);
         Self { cache: Cache::with_weighter(entries, bytes_max, EntryWeight) }

@@ -33,7 +33,7 @@ fn open(limits: MemoryLimits) -> MemoryHarness {
     let clock = Arc::new(SteppedClock::default());
     let rng = Arc::new(CountingRng::default());
     MemoryHarness {
-        lock: Arc::new(MemoryDedupLock::with_sources(limits, clock.clone(), rng)),
+        lock: Arc::new(MemoryDedupLock::with_clock_and_rng(limits, clock.clone(), rng)),
         clock,
     }
 }

@@ -23,7 +23,8 @@ impl SqliteHarness {
         let folder = tempfile::tempdir().unwrap();
         let clock = Arc::new(SteppedClock::default());
         let config = SqliteDedupConfig::new(folder.path().join("dedup.db"))
-            .sources(clock.clone(), Arc::new(CountingRng::default()));
+            .clock(clock.clone())
+            .rng(Arc::new(CountingRng::default()));
         let lock = SqliteDedupLock::open(config).unwrap();
         Self { folder, lock, clock }
     }
@@ -35,7 +36,7 @@ impl SqliteHarness {
     /// As another process would open it; its random numbers are its own.
     fn open_again(&self) -> SqliteDedupLock {
         let rng = Arc::new(surehook_dedup::ThreadRandom);
-        let config = SqliteDedupConfig::new(self.path()).sources(self.clock.clone(), rng);
+        let config = SqliteDedupConfig::new(self.path()).clock(self.clock.clone()).rng(rng);
         SqliteDedupLock::open(config).unwrap()
     }
 }

@@ -199,11 +199,11 @@ async fn request_is_verified_with_the_certificate_it_names() {
     }
 }
 
-/// Serves `https://certs.test`; returns the port and what to trust.
+/// Serves `https://certs.test`; returns the port and a store that trusts its certificate.
 async fn serve() -> (u16, TrustStore) {
-    let own = rcgen::generate_simple_self_signed(["certs.test".to_owned()]).unwrap();
-    let certificate = own.cert.der().clone();
-    let key = PrivateKeyDer::try_from(own.signing_key.serialize_der()).unwrap();
+    let issued = rcgen::generate_simple_self_signed(["certs.test".to_owned()]).unwrap();
+    let certificate = issued.cert.der().clone();
+    let key = PrivateKeyDer::try_from(issued.signing_key.serialize_der()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

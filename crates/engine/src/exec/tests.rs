@@ -64,7 +64,7 @@ impl TestProgram {
     }
 }
 
-/// Waits until a process has result, reaped or not.
+/// Waits until a process has ended, reaped or not.
 async fn wait_until_gone(process: Pid) {
     for _ in 0..1000 {
         let path = format!("/proc/{}/stat", process.as_raw_nonzero());

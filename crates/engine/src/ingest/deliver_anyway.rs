@@ -76,7 +76,7 @@ impl Engine {
             remote: head.remote.clone(),
             memory: BodyReservation::default(),
         };
-        let readable = DecodedRequest::new(&request.headers, &request.body);
+        let decoded = DecodedRequest::new(&request.headers, &request.body);
         // It was verified when it was received, but by what is not stored.
         let reason = AcceptReason {
             verified: VerifiedRequest { by: "", secret_index: 0 },
@@ -84,8 +84,9 @@ impl Engine {
             releases: None,
             is_forced: true,
         };
-        let (headers, plain) = readable.request(&request.headers, &request.body);
-        let incoming = IncomingRequest { headers, body: plain, ..self.incoming(source, &request) };
+        let (headers, decoded_body) = decoded.request(&request.headers, &request.body);
+        let incoming =
+            IncomingRequest { headers, body: decoded_body, ..self.incoming(source, &request) };
         let part = match source.parse_request(&incoming, reason.verified) {
             ParsedRequest::Events(mut parts) if parts.len() == 1 => {
                 parts.pop().map(|part| EventPart { body: None, ..part })
@@ -100,7 +101,7 @@ impl Engine {
         let now = self.shared.clock.now();
         let request_id = idempotent.id("");
         let context =
-            RequestContext::new(&entry, source, &mut request, readable, reason, request_id, now);
+            RequestContext::new(&entry, source, &mut request, decoded, reason, request_id, now);
         let payload = Payload { head, fingerprint: fingerprint(&body), body };
         let mut draft = self.draft_event(&context, &part, KeyAssignment::default(), payload);
         draft.event.id = id;

@@ -79,7 +79,7 @@ pub(super) struct DirectDelivery {
     pub(super) callback: Option<Arc<Callback>>,
 }
 
-/// What all events of one request have in common.
+/// The values that all events of one request share.
 pub(super) struct RequestContext<'a> {
     pub(super) entry: &'a SourceRuntime,
     pub(super) source: &'a Source,
@@ -164,7 +164,7 @@ impl<'a> RequestContext<'a> {
         is_trusted.then(|| parse_status_update(part, self.now)).flatten()
     }
 
-    /// What is stored of one event: the request as received, or its own part of it.
+    /// The stored payload of one event: the request as received, or the event's part of it.
     pub(super) fn payload(&self, part: Option<&Bytes>) -> Payload {
         match part {
             None => Payload {
@@ -205,7 +205,7 @@ pub(super) fn extract_keys(
         if !source.replay_guard || !may_be_unsigned {
             return Ok(key);
         }
-        // A kind in a body that is not signed is no part of what was signed.
+        // A kind in a body that is not signed is not part of the signed content.
         let kind = part.kind.as_ref().filter(|_| source.verifier.signs_body());
         let kind = kind.map_or("", EventKind::as_str);
         let digest = KeyDigest::of_signed_bytes(source.id, &fingerprint, position, kind);
@@ -394,7 +394,7 @@ fn plan_delivery(
 ) -> PlannedDelivery {
     let body = transformed.as_ref().and_then(|new| new.body.as_ref()).unwrap_or(original);
     let (headers, content) = context.content(part);
-    let order_key = target.order_key(headers, content, part.order.as_ref());
+    let order_key = target.order_key(headers, content, part.ordering_key.as_ref());
     let delay = target.delay().max(min_delay);
     let new = NewDelivery {
         id,

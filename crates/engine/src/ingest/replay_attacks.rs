@@ -224,29 +224,29 @@ fn forge_checksum(object: &[u8], checksum: u32) -> Bytes {
     let start = forged.len();
     forged.extend([b'a'; LETTERS]);
     forged.extend(br#""}"#);
-    let plain = crc32fast::hash(&forged);
+    let initial = crc32fast::hash(&forged);
     // For each leading bit: a checksum difference, and the letters that cause it.
     let mut basis = [(0_u32, 0_u32); LETTERS];
     for letter in 0..LETTERS {
         forged[start + letter] ^= CASE;
-        let (mut difference, mut letters) = (crc32fast::hash(&forged) ^ plain, 1 << letter);
+        let (mut difference, mut letters) = (crc32fast::hash(&forged) ^ initial, 1 << letter);
         forged[start + letter] ^= CASE;
         while difference != 0 {
-            let known = &mut basis[difference.leading_zeros() as usize];
-            if known.0 == 0 {
-                *known = (difference, letters);
+            let vector = &mut basis[difference.leading_zeros() as usize];
+            if vector.0 == 0 {
+                *vector = (difference, letters);
                 break;
             }
-            difference ^= known.0;
-            letters ^= known.1;
+            difference ^= vector.0;
+            letters ^= vector.1;
         }
     }
-    let (mut difference, mut letters) = (plain ^ checksum, 0);
+    let (mut difference, mut letters) = (initial ^ checksum, 0);
     while difference != 0 {
-        let known = basis[difference.leading_zeros() as usize];
-        assert_ne!(known.0, 0, "the letters do not reach every checksum");
-        difference ^= known.0;
-        letters ^= known.1;
+        let vector = basis[difference.leading_zeros() as usize];
+        assert_ne!(vector.0, 0, "the letters do not reach every checksum");
+        difference ^= vector.0;
+        letters ^= vector.1;
     }
     for letter in 0..LETTERS {
         if letters >> letter & 1 == 1 {
@@ -304,12 +304,12 @@ struct SignedContent {
     kind: String,
 }
 
-/// What becomes of an event. The numbers are those of earlier events.
+/// The result of admitting an event. The numbers are those of earlier events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Admission {
     Accepted,
     Duplicate(usize),
-    /// Under a key that one body has.
+    /// Refused: the key belongs to another body.
     OtherBody(usize),
 }
 
@@ -338,11 +338,11 @@ impl KeyMemory {
             if refuses_other_body && other != body {
                 return Admission::OtherBody(event);
             }
-            let own = self.keys.get(&digest.with_body(short(body)));
+            let same_body = self.keys.get(&digest.with_body(short(body)));
             if other == body || claim.on_conflict != Some(ConflictPolicy::Accept) {
                 return Admission::Duplicate(event);
             }
-            if let Some((event, _)) = own {
+            if let Some((event, _)) = same_body {
                 return Admission::Duplicate(*event);
             }
             holder = Some((event, other));

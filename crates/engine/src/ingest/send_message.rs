@@ -105,8 +105,9 @@ impl Engine {
             return Ok(SendTarget { destination: lane.destination(), lane });
         }
         let configured = self.store.load_configuration().await?.destinations;
-        let is_wanted = |id, name: &str| by_id == Some(id) || name == name_or_id;
-        match configured.iter().any(|one| is_wanted(one.id, one.spec.name.as_str())) {
+        let has_name_or_id = |id, name: &str| by_id == Some(id) || name == name_or_id;
+        let mut matching = configured.iter();
+        match matching.any(|stored| has_name_or_id(stored.id, stored.spec.name.as_str())) {
             true => Err(SendMessageError::Misconfigured(name_or_id.to_owned())),
             false => Err(SendMessageError::UnknownDestination(name_or_id.to_owned())),
         }
@@ -184,7 +185,7 @@ impl Engine {
         let Ok(source) = &entry.source else { return Err(SendMessageError::OutboxUnusable) };
         let now = self.shared.clock.now();
         let accepted = AcceptedMessage { event: idempotent.id(""), delivery: idempotent.id("") };
-        let OutboxPost { kind, mut attributes, order, headers, body, path, query } = post;
+        let OutboxPost { kind, mut attributes, ordering_key, headers, body, path, query } = post;
         // The id finds the message even after the destination was renamed.
         attributes.push(AttributeName::Account, &to.destination.id.to_string());
         if let Transport::Channel(sender) = &to.destination.transport {
@@ -224,7 +225,7 @@ impl Engine {
         });
         let found_by = claim.is_some().then(|| KEY_FROM.into());
         let key = KeyAssignment { claim, found_by, ..KeyAssignment::default() };
-        let part = EventPart { kind, order, attributes, ..EventPart::default() };
+        let part = EventPart { kind, ordering_key, attributes, ..EventPart::default() };
         let payload = context.payload(None);
         let mut draft = self.draft_event(&context, &part, key, payload);
         draft.event.id = accepted.event;

@@ -31,9 +31,9 @@ impl Lane {
     }
 
     fn state_to_save(&self) -> SavedLaneState {
-        let soon = self.shared.clock.now() + COOL_DOWN_SAVED_MIN;
+        let earliest = self.shared.clock.now() + COOL_DOWN_SAVED_MIN;
         let mut state = self.current_state();
-        state.cool_until = state.cool_until.filter(|until| *until >= soon);
+        state.cool_until = state.cool_until.filter(|until| *until >= earliest);
         state
     }
 
@@ -42,10 +42,10 @@ impl Lane {
         let at = self.shared.clock.now();
         let pause = LanePause { at, reason, automatic: false };
         let saving = self.saving.lock().await;
-        let next = SavedLaneState { paused: Some(pause.clone()), ..self.state_to_save() };
-        self.write_state(next.clone()).await?;
+        let new_state = SavedLaneState { paused: Some(pause.clone()), ..self.state_to_save() };
+        self.write_state(new_state.clone()).await?;
         self.lock().scheduler.gate.paused = Some(pause);
-        self.publish_saved_state(next);
+        self.publish_saved_state(new_state);
         drop(saving);
         self.return_queued().await
     }
@@ -62,10 +62,10 @@ impl Lane {
         if !was_paused {
             self.lock().scheduler.end_waits();
         }
-        let next = SavedLaneState { paused: None, drain, ..self.state_to_save() };
-        self.write_state(next.clone()).await?;
+        let new_state = SavedLaneState { paused: None, drain, ..self.state_to_save() };
+        self.write_state(new_state.clone()).await?;
         self.lock().scheduler.gate.resume(drain);
-        self.publish_saved_state(next);
+        self.publish_saved_state(new_state);
         drop(saving);
         self.wake();
         Ok(())
@@ -75,8 +75,8 @@ impl Lane {
     pub(super) async fn save_state(&self) -> Result<(), StoreError> {
         let _saving = self.saving.lock().await;
         let state = self.state_to_save();
-        let is_doubtful = self.saved_is_doubtful.load(Ordering::Relaxed);
-        if is_doubtful || !is_same_state(&lock(&self.saved), &state) {
+        let is_unknown = self.is_saved_state_unknown.load(Ordering::Relaxed);
+        if is_unknown || !is_same_state(&lock(&self.saved), &state) {
             self.write_state(state.clone()).await?;
             self.publish_saved_state(state);
         }
@@ -88,9 +88,9 @@ impl Lane {
     async fn write_state(&self, state: SavedLaneState) -> Result<(), StoreError> {
         let written = self.shared.store.save_lane(self.id, self.epoch, state).await;
         match &written {
-            Ok(()) => self.saved_is_doubtful.store(false, Ordering::Relaxed),
+            Ok(()) => self.is_saved_state_unknown.store(false, Ordering::Relaxed),
             Err(StoreError::Unknown(_)) => {
-                self.saved_is_doubtful.store(true, Ordering::Relaxed);
+                self.is_saved_state_unknown.store(true, Ordering::Relaxed);
                 self.changed.notify_one();
             }
             Err(_) => {}

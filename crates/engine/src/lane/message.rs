@@ -329,7 +329,7 @@ impl Lane {
                 sent
             }
         };
-        self.show_sent_today(&destination, limits, sent);
+        self.publish_sent_today(&destination, limits, sent);
         Ok(())
     }
 
@@ -342,7 +342,7 @@ impl Lane {
         let warned = today.count(day, limits);
         let sent = today.count_on(day).unwrap_or_default();
         drop(state);
-        self.show_sent_today(destination, limits, sent);
+        self.publish_sent_today(destination, limits, sent);
         if let Some(sent) = warned {
             let destination = destination.name.as_str();
             let warn_at = limits.warn_at.map_or(0, std::num::NonZeroU64::get);
@@ -355,7 +355,7 @@ impl Lane {
         }
     }
 
-    fn show_sent_today(&self, destination: &Destination, limits: &SendLimits, sent: u64) {
+    fn publish_sent_today(&self, destination: &Destination, limits: &SendLimits, sent: u64) {
         self.shared.telemetry.set_sent_today(destination.name.as_str(), sent, limits.warn_at);
     }
 

@@ -253,7 +253,7 @@ pub(crate) struct Lane {
     /// The state as it is in the store.
     saved: Mutex<SavedLaneState>,
     /// The outcome of the last write of `saved` is unknown.
-    saved_is_doubtful: AtomicBool,
+    is_saved_state_unknown: AtomicBool,
     /// Serializes writes of `saved`.
     saving: tokio::sync::Mutex<()>,
     backlog: AtomicBool,
@@ -290,7 +290,7 @@ impl Lane {
             state: Mutex::new(state),
             started: Instant::now(),
             saved: Mutex::new(saved),
-            saved_is_doubtful: AtomicBool::new(false),
+            is_saved_state_unknown: AtomicBool::new(false),
             saving: tokio::sync::Mutex::default(),
             backlog: AtomicBool::new(true),
             next_due: AtomicI64::new(i64::MAX),

@@ -24,31 +24,31 @@ pub struct NewMediaFile {
     /// Bytes. A longer or shorter body is refused.
     pub size: u64,
     /// The media type that the client declared.
-    pub claimed: Option<String>,
+    pub declared_type: Option<String>,
     pub filename: Option<String>,
 }
 
 /// The body is not as long as declared.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the file is incomplete, or longer than declared")]
-pub(super) struct TruncatedFileError;
+pub(super) struct FileLengthError;
 
 impl NewMediaFile {
     /// Reads the beginning and detects the media type.
     pub(super) async fn inspect(
         &mut self,
-    ) -> Result<(DetectedMediaType, VecDeque<Bytes>), TruncatedFileError> {
+    ) -> Result<(DetectedMediaType, VecDeque<Bytes>), FileLengthError> {
         let (mut head, mut beginning) = (Vec::with_capacity(HEAD_BYTES), VecDeque::new());
         while head.len() < HEAD_BYTES {
             let Some(frame) = self.body.frame().await else { break };
             // Trailers are not part of the file.
-            let Ok(data) = frame.map_err(|_| TruncatedFileError)?.into_data() else { continue };
-            let room = HEAD_BYTES - head.len();
-            head.extend_from_slice(&data[..data.len().min(room)]);
+            let Ok(data) = frame.map_err(|_| FileLengthError)?.into_data() else { continue };
+            let missing = HEAD_BYTES - head.len();
+            head.extend_from_slice(&data[..data.len().min(missing)]);
             beginning.push_back(data);
         }
         let media_type =
-            detect_media_type(&head, self.claimed.as_deref(), self.filename.as_deref());
+            detect_media_type(&head, self.declared_type.as_deref(), self.filename.as_deref());
         Ok((media_type, beginning))
     }
 }
@@ -60,12 +60,12 @@ pub(crate) struct MediaFileBody {
     before: VecDeque<Bytes>,
     rest: UnsyncBoxBody<Bytes, BoxError>,
     /// Bytes of the file that are still to be read.
-    file_left: u64,
+    file_bytes_left: u64,
     /// Sent after the file.
     after: Option<Bytes>,
     /// Bytes of the whole body that are still to be sent.
-    left: u64,
-    is_truncated: Arc<AtomicBool>,
+    bytes_left: u64,
+    has_wrong_length: Arc<AtomicBool>,
 }
 
 /// Tells after the upload whether the file itself was the problem.
@@ -74,7 +74,7 @@ pub(super) struct TransferStatus(Arc<AtomicBool>);
 
 impl TransferStatus {
     /// Whether the file was not as long as declared.
-    pub(super) fn is_truncated(&self) -> bool {
+    pub(super) fn has_wrong_length(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
@@ -100,29 +100,29 @@ impl MediaFileBody {
         let read: u64 = beginning.iter().map(length).sum();
         let around = length(&before) + length(&after);
         // A beginning that is longer than the file is detected when it is sent.
-        let file_left = file.size.saturating_sub(read);
+        let file_bytes_left = file.size.saturating_sub(read);
         if !before.is_empty() {
             beginning.push_front(before);
         }
         Self {
             before: beginning,
             rest: file.body,
-            file_left,
+            file_bytes_left,
             after: Some(after).filter(|after| !after.is_empty()),
-            left: file.size + around,
-            is_truncated: Arc::clone(&status.0),
+            bytes_left: file.size + around,
+            has_wrong_length: Arc::clone(&status.0),
         }
     }
 
     fn fail(&self) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        self.is_truncated.store(true, Ordering::Relaxed);
-        Poll::Ready(Some(Err(TruncatedFileError.into())))
+        self.has_wrong_length.store(true, Ordering::Relaxed);
+        Poll::Ready(Some(Err(FileLengthError.into())))
     }
 
     fn emit(&mut self, data: Bytes) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        match self.left.checked_sub(length(&data)) {
+        match self.bytes_left.checked_sub(length(&data)) {
             Some(left) => {
-                self.left = left;
+                self.bytes_left = left;
                 Poll::Ready(Some(Ok(Frame::data(data))))
             }
             None => self.fail(),
@@ -152,14 +152,14 @@ impl Body for MediaFileBody {
                     if !data.has_remaining() {
                         continue;
                     }
-                    let Some(left) = self.file_left.checked_sub(length(&data)) else {
+                    let Some(left) = self.file_bytes_left.checked_sub(length(&data)) else {
                         return self.fail();
                     };
-                    self.file_left = left;
+                    self.file_bytes_left = left;
                     return self.emit(data);
                 }
                 Some(Err(_)) => return self.fail(),
-                None if self.file_left > 0 => return self.fail(),
+                None if self.file_bytes_left > 0 => return self.fail(),
                 None => {
                     return match self.after.take() {
                         Some(after) => self.emit(after),
@@ -171,11 +171,11 @@ impl Body for MediaFileBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.left == 0
+        self.bytes_left == 0
     }
 
     fn size_hint(&self) -> SizeHint {
-        SizeHint::with_exact(self.left)
+        SizeHint::with_exact(self.bytes_left)
     }
 }
 
@@ -195,10 +195,10 @@ mod tests {
             })
             .collect();
         let body = StreamBody::new(stream::iter(frames)).boxed_unsync();
-        NewMediaFile { body, size, claimed: None, filename: None }
+        NewMediaFile { body, size, declared_type: None, filename: None }
     }
 
-    async fn transfer(mut file: NewMediaFile) -> Result<Vec<u8>, TruncatedFileError> {
+    async fn transfer(mut file: NewMediaFile) -> Result<Vec<u8>, FileLengthError> {
         let status = TransferStatus::default();
         let (_, beginning) = file.inspect().await?;
         let (before, after) = (Bytes::from_static(b"<"), Bytes::from_static(b">"));
@@ -207,12 +207,12 @@ mod tests {
         assert_eq!(body.size_hint().exact(), Some(expected_size));
         match body.collect().await {
             Ok(sent) => {
-                assert!(!status.is_truncated());
+                assert!(!status.has_wrong_length());
                 Ok(sent.to_bytes().to_vec())
             }
             Err(_) => {
-                assert!(status.is_truncated());
-                Err(TruncatedFileError)
+                assert!(status.has_wrong_length());
+                Err(FileLengthError)
             }
         }
     }

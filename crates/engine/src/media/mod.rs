@@ -27,7 +27,7 @@ use url::Url;
 
 pub(crate) use self::file::MediaFileBody;
 pub use self::file::NewMediaFile;
-use self::file::{TransferStatus, TruncatedFileError};
+use self::file::{FileLengthError, TransferStatus};
 use crate::{
     Engine,
     sender::{HttpSender, HttpSenderConfig, SendReport},
@@ -55,7 +55,7 @@ pub struct MediaFiles {
 
 impl fmt::Debug for MediaFiles {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Media").field("bucket", &self.bucket).finish_non_exhaustive()
+        f.debug_struct("MediaFiles").field("bucket", &self.bucket).finish_non_exhaustive()
     }
 }
 
@@ -73,8 +73,8 @@ pub enum MediaUploadError {
         "only whatsapp-cloud destinations accept files themselves; omit `destination`, and use the id of the file"
     )]
     UnsupportedDestination,
-    #[error("{TruncatedFileError}")]
-    Truncated,
+    #[error("{FileLengthError}")]
+    WrongLength,
     #[error("the file was not received in time")]
     TimedOut,
     #[error("{UPLOADS_MAX} uploads are already running; try again in a moment")]
@@ -106,8 +106,8 @@ pub enum MediaLinkError {
 }
 
 impl MediaLinkError {
-    /// The outcome of the attempt. Either the message is wrong for good; or the settings are, and it waits
-    /// until they are fixed while messages without files are sent; or the failure is transient.
+    /// The outcome of the attempt: permanent if the message is wrong; if the settings are wrong, the message
+    /// waits until they are fixed, while messages without files are sent; otherwise transient.
     pub fn outcome(&self) -> AttemptOutcome {
         let outcome = |class, failure| SendOutcome {
             failure: Some(failure),
@@ -156,20 +156,21 @@ impl MediaFiles {
         let bucket = self.bucket.as_ref().ok_or(MediaUploadError::NotConfigured)?;
         check_size(file.size, bucket.max_bytes())?;
         let _permit = self.uploads.try_acquire().map_err(|_| MediaUploadError::Busy)?;
-        let (found, beginning) = inspect(&mut file).await?;
-        let DetectedMediaType { mime_type, kind, extension } = found;
+        let (media_type, beginning) = inspect(&mut file).await?;
+        let DetectedMediaType { mime_type, kind, extension } = media_type;
         let key = bucket.object_key(id, &extension);
         let (filename, size) = (file.filename.take(), file.size);
         let status = TransferStatus::default();
         let mut request = Request::new(MediaFileBody::new(file, beginning, &status));
         *request.method_mut() = Method::PUT;
         *request.uri_mut() = parse_uri(&bucket.presign_put(&key, &mime_type, now))?;
-        let content_type =
-            HeaderValue::from_str(&mime_type).map_err(|_| MediaUploadError::Truncated)?;
-        request.headers_mut().insert(header::CONTENT_TYPE, content_type);
+        // Cannot fail: a detected type consists of tokens.
+        if let Ok(content_type) = HeaderValue::from_str(&mime_type) {
+            request.headers_mut().insert(header::CONTENT_TYPE, content_type);
+        }
         let report = self.http.call(request, UPLOAD_TIMEOUT).await;
-        if status.is_truncated() {
-            return Err(MediaUploadError::Truncated);
+        if status.has_wrong_length() {
+            return Err(MediaUploadError::WrongLength);
         }
         check_stored(&report)?;
         let bucket = bucket.name().to_owned();
@@ -188,11 +189,12 @@ impl MediaFiles {
         boundary: u128,
     ) -> Result<(DetectedMediaType, String), MediaUploadError> {
         let _permit = self.uploads.try_acquire().map_err(|_| MediaUploadError::Busy)?;
-        let (found, beginning) = inspect(&mut file).await?;
-        check_media_limits(cloud_upload::CHANNEL_NAME, found.kind, &found.mime_type, file.size)?;
+        let (media_type, beginning) = inspect(&mut file).await?;
+        let DetectedMediaType { mime_type, kind, extension } = &media_type;
+        check_media_limits(cloud_upload::CHANNEL_NAME, *kind, mime_type, file.size)?;
         let filename = file.filename.take();
-        let filename = filename.unwrap_or_else(|| format!("file.{}", found.extension));
-        let form = cloud_upload::compose_upload(account, &found.mime_type, &filename, boundary);
+        let filename = filename.unwrap_or_else(|| format!("file.{extension}"));
+        let form = cloud_upload::compose_upload(account, mime_type, &filename, boundary);
         let status = TransferStatus::default();
         let body = MediaFileBody::between(file, beginning, form.before, form.after, &status);
         let mut request = Request::new(body);
@@ -200,8 +202,8 @@ impl MediaFiles {
         *request.uri_mut() = parse_uri(&form.url)?;
         *request.headers_mut() = form.headers;
         let report = http.call(request, UPLOAD_TIMEOUT).await;
-        if status.is_truncated() {
-            return Err(MediaUploadError::Truncated);
+        if status.has_wrong_length() {
+            return Err(MediaUploadError::WrongLength);
         }
         let refused = |reason: String| {
             MediaUploadError::Refused(format!("the Cloud API did not accept the file: {reason}"))
@@ -210,7 +212,7 @@ impl MediaFiles {
             Ok(status) => {
                 let id = cloud_upload::parse_upload_response(status, &report.response_body)
                     .map_err(refused)?;
-                Ok((found, id))
+                Ok((media_type, id))
             }
             Err(reason) => Err(refused(reason)),
         }
@@ -286,7 +288,7 @@ async fn inspect(
     let inspected = timeout(HEAD_TIMEOUT, file.inspect()).await;
     inspected
         .map_err(|_| MediaUploadError::TimedOut)?
-        .map_err(|TruncatedFileError| MediaUploadError::Truncated)
+        .map_err(|FileLengthError| MediaUploadError::WrongLength)
 }
 
 fn parse_uri(url: &Url) -> Result<Uri, MediaUploadError> {

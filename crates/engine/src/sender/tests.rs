@@ -30,7 +30,7 @@ const OK: &str = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
 const PROCESSING: &str = "HTTP/1.1 102 Processing\r\n\r\n";
 const OK_ENDLESS: &str = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
 
-/// What the server does with a request that it has read.
+/// The response of the server to a request that it has read.
 #[derive(Debug, Clone)]
 enum ServerAction {
     Reply(String),
@@ -111,8 +111,9 @@ async fn serve(
     let mut stream = BufReader::new(stream);
     while let Some(request) = read_request(&mut stream).await? {
         requests.lock().unwrap().push(request);
-        let act = script.lock().unwrap().pop_front().unwrap_or(ServerAction::Reply(OK.to_owned()));
-        match act {
+        let action =
+            script.lock().unwrap().pop_front().unwrap_or(ServerAction::Reply(OK.to_owned()));
+        match action {
             ServerAction::Reply(text) => stream.write_all(text.as_bytes()).await?,
             ServerAction::ReplyAndClose(text) => return stream.write_all(text.as_bytes()).await,
             ServerAction::Hang(text) => {
@@ -235,13 +236,13 @@ async fn response_is_reported_with_its_status() {
         ("not found", reply("404 Not Found"), 404),
         ("gone", reply("410 Gone"), 410),
         ("server error", reply("500 Oops"), 500),
-        ("unheard of", reply("600 Whatever"), 600),
+        ("unknown status", reply("600 Whatever"), 600),
         ("no reason phrase", reply("200"), 200),
         ("old version", ServerAction::ReplyAndClose("HTTP/1.0 200 OK\r\n\r\nbye".to_owned()), 200),
         ("after an early hint", ServerAction::Reply(format!("{early}{OK}")), 200),
     ];
-    for (name, act, status) in cases {
-        assert_eq!(send_to(act, LONG).await.outcome, answered(status), "case: {name}");
+    for (name, action, status) in cases {
+        assert_eq!(send_to(action, LONG).await.outcome, answered(status), "case: {name}");
     }
 }
 
@@ -281,7 +282,7 @@ async fn incomplete_or_invalid_response_is_a_named_failure() {
             AttemptFailure::Timeout,
         ),
         ("reset", ServerAction::Reset, AttemptFailure::Reset),
-        ("closed without a word", close(""), AttemptFailure::Reset),
+        ("closed without a response", close(""), AttemptFailure::Reset),
         ("closed in the head", close("HTTP/1.1 200 OK\r\n"), AttemptFailure::Reset),
         (
             "closed in the body",
@@ -294,13 +295,13 @@ async fn incomplete_or_invalid_response_is_a_named_failure() {
             close("<html>hello</html>\r\n\r\n"),
             AttemptFailure::Protocol,
         ),
-        ("chunks that are none", close(&format!("{OK_ENDLESS}xyz\r\n")), AttemptFailure::Protocol),
+        ("invalid chunks", close(&format!("{OK_ENDLESS}xyz\r\n")), AttemptFailure::Protocol),
         ("long headers", close(&long_header), AttemptFailure::Protocol),
         ("many headers", close(&many_headers), AttemptFailure::Protocol),
     ];
-    for (name, act, failure) in cases {
-        let deadline = if matches!(act, ServerAction::Hang(_)) { SHORT } else { LONG };
-        let report = send_to(act, deadline).await;
+    for (name, action, failure) in cases {
+        let deadline = if matches!(action, ServerAction::Hang(_)) { SHORT } else { LONG };
+        let report = send_to(action, deadline).await;
         assert_eq!(
             report.outcome,
             AttemptOutcome::Failed(failure),
@@ -533,12 +534,12 @@ async fn written_request_is_not_written_again() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_request_arrives_twice_when_connections_break() {
-    let acts = [
+    let actions = [
         ServerAction::Reply(OK.to_owned()),
         ServerAction::ReplyAndClose(OK.to_owned()),
         ServerAction::Reset,
     ];
-    let sink = ScriptedServer::start(acts.into_iter().cycle().take(900)).await;
+    let sink = ScriptedServer::start(actions.into_iter().cycle().take(900)).await;
     let sender = sender();
 
     let senders = (0..6).map(|lane| {
@@ -563,9 +564,9 @@ async fn no_request_arrives_twice_when_connections_break() {
 /// A server with a self-signed certificate for `hook.test` that offers the given protocols and answers with
 /// the HTTP version it was called with.
 async fn start_tls_sink(protocols: &[&str]) -> (u16, CertificateDer<'static>) {
-    let certified = rcgen::generate_simple_self_signed(vec!["hook.test".to_owned()]).unwrap();
-    let certificate = certified.cert.der().clone();
-    let key = PrivateKeyDer::try_from(certified.signing_key.serialize_der()).unwrap();
+    let issued = rcgen::generate_simple_self_signed(vec!["hook.test".to_owned()]).unwrap();
+    let certificate = issued.cert.der().clone();
+    let key = PrivateKeyDer::try_from(issued.signing_key.serialize_der()).unwrap();
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .unwrap()
@@ -605,7 +606,7 @@ async fn trusted_destination_is_called_with_the_best_offered_protocol() {
     let cases: [(&str, &[&str], &[u8]); 3] = [
         ("both", &["h2", "http/1.1"], b"HTTP/2.0"),
         ("only the old one", &["http/1.1"], b"HTTP/1.1"),
-        ("it does not say", &[], b"HTTP/1.1"),
+        ("no protocol offered", &[], b"HTTP/1.1"),
     ];
     for (name, protocols, expected) in cases {
         let (port, certificate) = start_tls_sink(protocols).await;
@@ -699,12 +700,12 @@ async fn attempt_without_a_free_socket_fails_as_a_shortage_of_the_gateway() {
     let permit = sockets.take(1).unwrap();
     let sender = HttpSender::new(HttpSenderConfig { sockets, ..config(&["127.0.0.0/8"]) });
 
-    let short = sender.send(request(&server.url()), LONG).await;
+    let without_socket = sender.send(request(&server.url()), LONG).await;
     drop(permit);
     let sent = sender.send(request(&server.url()), LONG).await;
 
-    assert_eq!(short.outcome, AttemptOutcome::Failed(AttemptFailure::NoResources));
-    assert!(!short.may_have_arrived);
+    assert_eq!(without_socket.outcome, AttemptOutcome::Failed(AttemptFailure::NoResources));
+    assert!(!without_socket.may_have_arrived);
     assert_eq!(sent.outcome.status(), Some(200));
     assert_eq!(server.requests().len(), 1);
 }

@@ -27,7 +27,7 @@ async fn request_of_unknown_outcome_is_refused_and_its_repetition_stored_once() 
         assert_eq!(repeated.received[0].duplicate, is_stored, "{fault:?}");
     }
     assert_eq!(test.store.counts().events, 2);
-    // Also what was stored without an answer, although no lane got it.
+    // The event stored with an unknown outcome is delivered, too, although no lane received it.
     let deliveries = test.wait_until_all_ended().await;
     assert_eq!((deliveries.len(), test.engine.inbox().deliveries().len()), (2, 2));
 }

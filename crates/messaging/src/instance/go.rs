@@ -43,7 +43,7 @@ pub struct InstanceInfo {
     pub subscription: InstanceSubscription,
 }
 
-/// Where an instance sends its events, and which.
+/// The receivers of an instance's events, and the event kinds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstanceSubscription {
     /// URL of the webhook; empty for none.
@@ -184,12 +184,12 @@ pub fn parse_link_codes(status: u16, body: &[u8]) -> Result<Option<PhoneLinkCode
         other => other?,
     };
     // Earlier versions capitalized the field names.
-    let either =
+    let field =
         |old: &str, new: &str| non_empty_text(&data[old]).or_else(|| non_empty_text(&data[new]));
     Ok(Some(PhoneLinkCodes {
-        pairing_code: either("PairingCode", "pairingCode"),
-        code: either("Code", "code"),
-        picture: either("Qrcode", "qrcode"),
+        pairing_code: field("PairingCode", "pairingCode"),
+        code: field("Code", "code"),
+        picture: field("Qrcode", "qrcode"),
     }))
 }
 

@@ -43,19 +43,20 @@ impl InstanceProxy {
         password: Option<Secret>,
     ) -> Result<Self, InstanceProxyError> {
         let host = host.trim();
-        let is_plain = |c: char| c.is_alphanumeric() || "-._".contains(c);
+        let is_allowed = |c: char| c.is_alphanumeric() || "-._".contains(c);
         let is_address = host.parse::<std::net::IpAddr>().is_ok();
         let is_name =
-            !host.is_empty() && host.len() <= HOST_BYTES_MAX && host.chars().all(is_plain);
+            !host.is_empty() && host.len() <= HOST_BYTES_MAX && host.chars().all(is_allowed);
         if !is_address && !is_name {
             return Err(InstanceProxyError::Host);
         }
         if port == 0 {
             return Err(InstanceProxyError::Port);
         }
-        let known = |text: &str| PROTOCOLS.into_iter().find(|known| *known == text);
-        let protocol =
-            protocol.map(|text| known(text).ok_or(InstanceProxyError::Protocol)).transpose()?;
+        let find_protocol = |text: &str| PROTOCOLS.into_iter().find(|known| *known == text);
+        let protocol = protocol
+            .map(|text| find_protocol(text).ok_or(InstanceProxyError::Protocol))
+            .transpose()?;
         let user = user.filter(|user| !user.is_empty()).map(str::to_owned);
         let login = match (user, password) {
             (Some(user), Some(password)) => Some((user, password)),

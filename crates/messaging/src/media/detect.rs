@@ -93,8 +93,8 @@ fn parse_essence(declared: &str) -> Option<String> {
     let essence = declared.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let (main, sub) = essence.split_once('/')?;
     let is_token = |text: &str| {
-        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte);
-        !text.is_empty() && text.bytes().all(plain)
+        let is_token_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte);
+        !text.is_empty() && text.bytes().all(is_token_byte)
     };
     let is_type = is_token(main) && is_token(sub) && essence.len() <= TYPE_BYTES_MAX;
     is_type.then_some(essence)
@@ -116,15 +116,15 @@ fn is_text(head: &[u8]) -> bool {
         }
         Err(_) => return false,
     };
-    let is_plain = |c: char| !c.is_control() || matches!(c, '\n' | '\r' | '\t');
-    !text.is_empty() && text.chars().all(is_plain)
+    let is_printable = |c: char| !c.is_control() || matches!(c, '\n' | '\r' | '\t');
+    !text.is_empty() && text.chars().all(is_printable)
 }
 
 fn extension_of(filename: Option<&str>) -> Option<String> {
     let (_, extension) = filename?.rsplit_once('.')?;
-    let is_plain = extension.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let is_alphanumeric = extension.bytes().all(|byte| byte.is_ascii_alphanumeric());
     let fits = (1..=EXTENSION_BYTES_MAX).contains(&extension.len());
-    (is_plain && fits).then(|| extension.to_ascii_lowercase())
+    (is_alphanumeric && fits).then(|| extension.to_ascii_lowercase())
 }
 
 #[cfg(test)]

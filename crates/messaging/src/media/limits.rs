@@ -72,7 +72,7 @@ pub enum MediaLimitError {
     #[error("the file is empty; upload it again")]
     Empty,
     #[error(
-        "{channel} accepts {accepted} as `{kind}`, and the content of this file is {mime_type}; send it as `{instead}`, or convert it"
+        "{channel} accepts {accepted} as `{kind}`, and the content of this file is {mime_type}; send it as `{other_kind}`, or convert it"
     )]
     Type {
         channel: &'static str,
@@ -80,7 +80,7 @@ pub enum MediaLimitError {
         accepted: String,
         mime_type: String,
         /// A kind as which it can be sent.
-        instead: &'static str,
+        other_kind: &'static str,
     },
     #[error(
         "{channel} accepts at most {bytes_max} bytes as `{kind}`, and this file has {size}; make it smaller{alternative}"
@@ -117,7 +117,7 @@ pub fn check_media_limits(
         |limit: &&Limit| limit.kind != kind && is_accepted(limit) && size <= limit.bytes_max;
     if !is_accepted(limit) || !can_show_as(kind, mime_type) {
         let own_kind = limit_of(super::detect::media_kind_of(mime_type)).filter(is_alternative);
-        let instead = own_kind.map_or(MediaKind::Document, |limit| limit.kind).as_str();
+        let other_kind = own_kind.map_or(MediaKind::Document, |limit| limit.kind).as_str();
         let accepted = match limit.types {
             [] => "only files that can be shown this way".to_owned(),
             types => types.join(", "),
@@ -128,7 +128,7 @@ pub fn check_media_limits(
             kind: kind_name,
             accepted,
             mime_type,
-            instead,
+            other_kind,
         });
     }
     if size > limit.bytes_max {

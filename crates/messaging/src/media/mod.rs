@@ -61,13 +61,13 @@ pub struct StoredMedia {
 /// Removes folders and control characters from a file name; `None` if nothing is left.
 pub fn sanitize_filename(text: &str) -> Option<String> {
     let last = text.rsplit(['/', '\\']).next().unwrap_or_default();
-    let plain: String = last.chars().filter(|c| !c.is_control()).collect();
-    let mut plain = plain.trim().to_owned();
-    while plain.len() > FILENAME_BYTES_MAX {
-        plain.pop();
+    let name: String = last.chars().filter(|c| !c.is_control()).collect();
+    let mut name = name.trim().to_owned();
+    while name.len() > FILENAME_BYTES_MAX {
+        name.pop();
     }
-    let is_name = !plain.is_empty() && plain != "." && plain != "..";
-    is_name.then_some(plain)
+    let is_name = !name.is_empty() && name != "." && name != "..";
+    is_name.then_some(name)
 }
 
 #[cfg(test)]

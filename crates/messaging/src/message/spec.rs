@@ -215,7 +215,7 @@ impl<'de> Visitor<'de> for ContactList {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-        ContactCard::deserialize(MapAccessDeserializer::new(map)).map(|one| Some(vec![one]))
+        ContactCard::deserialize(MapAccessDeserializer::new(map)).map(|card| Some(vec![card]))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
@@ -289,8 +289,10 @@ impl MessageSpec {
                 self.template.map(|template| template.checked().map(MessageContent::Template)),
             ),
         ];
-        let mut contents =
-            others.into_iter().chain(media).filter_map(|(name, one)| one.map(|one| (name, one)));
+        let mut contents = others
+            .into_iter()
+            .chain(media)
+            .filter_map(|(name, content)| content.map(|content| (name, content)));
         let (first, content) = contents.next().ok_or(MessageSpecError::NoContent)?;
         match contents.next() {
             Some((second, _)) => Err(MessageSpecError::TwoContents(first, second)),

@@ -138,7 +138,7 @@ fn http_status_does_not_change_class_of_known_code() {
             let response = respond(status, &error(code, ""));
             classification(&response)
         });
-        assert!(meanings.iter().all(|one| *one == meanings[0]), "code {code}");
+        assert!(meanings.iter().all(|meaning| *meaning == meanings[0]), "code {code}");
     }
 }
 

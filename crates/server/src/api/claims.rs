@@ -215,7 +215,7 @@ fn stale_token() -> Problem {
 }
 
 fn too_many_keys(limit: KeyLimit) -> Problem {
-    let (what, setting) = match limit {
+    let (stored, setting) = match limit {
         KeyLimit::PerNamespace(max) => {
             (format!("{max} keys of this namespace"), "idempotency_namespace_keys_max")
         }
@@ -223,7 +223,7 @@ fn too_many_keys(limit: KeyLimit) -> Problem {
         KeyLimit::ApiKeys => ("the maximum of keys".to_owned(), "idempotency_keys_max"),
     };
     let detail = format!(
-        "The gateway stores {what}, and no more are allowed. Retry when some have expired, use a shorter \
+        "The gateway stores {stored}, and no more are allowed. Retry when some have expired, use a shorter \
          `ttl`, or raise `limits.{setting}`."
     );
     let status = StatusCode::TOO_MANY_REQUESTS;

@@ -171,14 +171,14 @@ fn mask_for_comparison<'b>(
     body: &'b [u8],
     names: Option<&SecretNames>,
 ) -> (Cow<'b, [u8]>, usize) {
-    let plain = inflate::decode_body(headers, body);
-    let Some(names) = names else { return (plain.unwrap_or(Cow::Borrowed(body)), 0) };
+    let decoded = inflate::decode_body(headers, body);
+    let Some(names) = names else { return (decoded.unwrap_or(Cow::Borrowed(body)), 0) };
     let mut bare = headers.clone();
     bare.remove(CONTENT_ENCODING);
     let mask_all = || (Cow::Borrowed(MASK.as_bytes()), 1);
-    let Some(plain) = plain else { return mask_all() };
-    match redact::mask_body(&bare, &plain, names) {
-        Ok(masked) if masked.fields == 0 => (plain, 0),
+    let Some(decoded) = decoded else { return mask_all() };
+    match redact::mask_body(&bare, &decoded, names) {
+        Ok(masked) if masked.fields == 0 => (decoded, 0),
         Ok(masked) => (Cow::Owned(masked.body.into_owned()), masked.fields),
         Err(_) => mask_all(),
     }

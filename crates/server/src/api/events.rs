@@ -30,7 +30,7 @@ use super::{
     export::{self, ExportableList, ListFormat, ListSelection, export, map_rows},
     extract::{PathParam, QueryParams, QueryParamsWithBodyValues},
     list_response,
-    redacted_body::{self, BODY_DESCRIPTION, BodyQuery, mask_headers, shown_path},
+    redacted_body::{self, BODY_DESCRIPTION, BodyQuery, mask_headers, visible_path},
 };
 use crate::{
     ServerState,
@@ -118,7 +118,8 @@ pub(crate) async fn list_events(
         return export(&server, list, selection).await;
     }
     let page = list.read(selection.page()).await?;
-    let searched = SearchProgress { events: page.rows_scanned, until: page.last.map(|id| id.at()) };
+    let searched =
+        SearchProgress { events: page.rows_scanned, until: page.last.map(|id| id.created_at()) };
     Ok(Json(EventList { page: list_response(page), searched }).into_response())
 }
 
@@ -198,7 +199,7 @@ fn request_head(
     configuration: &Configuration,
 ) -> RequestHeadResponse {
     RequestHeadResponse {
-        path: shown_path(&head.path, access),
+        path: visible_path(&head.path, access),
         query: head.query.as_deref().map(|query| redact::mask_query(query, secrets)),
         remote: head.remote.to_string(),
         headers: mask_headers(head.headers.lines(), secrets, access, configuration),

@@ -38,8 +38,8 @@ pub(crate) struct UploadQuery {
     destination: Option<String>,
 }
 
-fn media_file(upload: StoredMedia) -> MediaFileResponse {
-    let StoredMedia { id, kind, mime_type, size, filename, created_at, .. } = upload;
+fn media_file(stored: StoredMedia) -> MediaFileResponse {
+    let StoredMedia { id, kind, mime_type, size, filename, created_at, .. } = stored;
     MediaFileResponse {
         id: Some(id),
         media_id: None,
@@ -83,8 +83,8 @@ pub(crate) async fn upload_media(
     if let Some(name) = &query.destination {
         let destination = lanes::find_destination(&server, name).await?;
         let (size, filename) = (file.size, file.filename.clone());
-        let (found, media_id) = server.engine.upload_to(destination, file).await?;
-        let DetectedMediaType { kind, mime_type, .. } = found;
+        let (detected, media_id) = server.engine.upload_to(destination, file).await?;
+        let DetectedMediaType { kind, mime_type, .. } = detected;
         let media_id = Some(media_id);
         let uploaded = MediaFileResponse {
             id: None,
@@ -99,8 +99,8 @@ pub(crate) async fn upload_media(
     }
     let now = server.engine.clock().now();
     let media = Arc::clone(server.engine.media());
-    let upload = media.upload(identity.id(""), file, now).await?;
-    Ok((StatusCode::CREATED, Json(media_file(upload))))
+    let stored = media.upload(identity.id(""), file, now).await?;
+    Ok((StatusCode::CREATED, Json(media_file(stored))))
 }
 
 pub(crate) async fn get_media(
@@ -109,12 +109,12 @@ pub(crate) async fn get_media(
 ) -> Result<Json<MediaFileResponse>, Problem> {
     let not_found = || Problem::not_found("file");
     let id = id.parse().map_err(|_| not_found())?;
-    let upload = server.engine.media().find(id).await?.ok_or_else(not_found)?;
-    Ok(Json(media_file(upload)))
+    let stored = server.engine.media().find(id).await?.ok_or_else(not_found)?;
+    Ok(Json(media_file(stored)))
 }
 
 fn new_file(request: Request, filename: Option<&str>) -> Result<NewMediaFile, Problem> {
-    let claimed = content_type(request.headers());
+    let declared_type = content_type(request.headers());
     let body = request.into_body();
     let Some(size) = body.size_hint().exact() else {
         let detail = "Send the size of the file in Content-Length.";
@@ -122,7 +122,8 @@ fn new_file(request: Request, filename: Option<&str>) -> Result<NewMediaFile, Pr
         return Err(Problem::new(status, "length_required", detail).close());
     };
     let body = body.map_err(Into::into).boxed_unsync();
-    Ok(NewMediaFile { body, size, claimed, filename: filename.and_then(media::sanitize_filename) })
+    let filename = filename.and_then(media::sanitize_filename);
+    Ok(NewMediaFile { body, size, declared_type, filename })
 }
 
 fn content_type(headers: &HeaderMap) -> Option<String> {
@@ -155,7 +156,7 @@ impl From<MediaUploadError> for Problem {
                 (StatusCode::UNPROCESSABLE_ENTITY, "invalid")
             }
             MediaUploadError::Limit(_) => (StatusCode::UNPROCESSABLE_ENTITY, "unfit_media"),
-            MediaUploadError::Truncated => (StatusCode::BAD_REQUEST, "bad_body"),
+            MediaUploadError::WrongLength => (StatusCode::BAD_REQUEST, "bad_body"),
             MediaUploadError::TimedOut => (StatusCode::REQUEST_TIMEOUT, "body_timeout"),
             MediaUploadError::Busy => (StatusCode::SERVICE_UNAVAILABLE, "overloaded"),
             MediaUploadError::Refused(_) => (StatusCode::BAD_GATEWAY, "media_refused"),

@@ -172,7 +172,7 @@ impl<'a> MessageLoader<'a> {
                 .map(|kind| kind.strip_prefix(MESSAGE_KIND_PREFIX).unwrap_or(kind).to_owned()),
             to: to.map(str::to_owned),
             // The time in the id, which lists are ordered by; the event is stored a moment later.
-            created_at: row.id.at(),
+            created_at: row.id.created_at(),
             status: delivery.as_ref().map_or(MessageStatus::Cancelled, |delivery| {
                 message_status(delivery.status, delivery.attempts, updates)
             }),

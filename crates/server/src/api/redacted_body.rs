@@ -62,7 +62,7 @@ pub(super) fn download_response(
         return Ok(attachment(name, body));
     }
     let RedactedBody { body: masked, fields, is_unpacked } =
-        redact::mask_body(&head.headers.to_map(), &body, names).map_err(body_opaque)?;
+        redact::mask_body(&head.headers.to_map(), &body, names).map_err(opaque_body_problem)?;
     if fields == 0 {
         return Ok(attachment(name, body));
     }
@@ -75,7 +75,7 @@ pub(super) fn download_response(
 }
 
 /// The problem for a body that cannot be parsed, so that its secrets cannot be found.
-pub(super) fn body_opaque(error: redact::UnreadableBodyError) -> Problem {
+pub(super) fn opaque_body_problem(error: redact::UnreadableBodyError) -> Problem {
     let detail = format!(
         "{error}, so its secrets cannot be masked. Use exact=true, which requires the role {}.",
         Role::Operator
@@ -88,8 +88,9 @@ fn attachment(name: &str, body: bytes::Bytes) -> Response {
     let value = format!("attachment; filename=\"{name}.bin\"");
     let disposition =
         HeaderValue::from_str(&value).unwrap_or(HeaderValue::from_static("attachment"));
-    let kind = HeaderValue::from_static("application/octet-stream");
-    let headers = [(header::CONTENT_TYPE, kind), (header::CONTENT_DISPOSITION, disposition)];
+    let content_type = HeaderValue::from_static("application/octet-stream");
+    let headers =
+        [(header::CONTENT_TYPE, content_type), (header::CONTENT_DISPOSITION, disposition)];
     (headers, body).into_response()
 }
 
@@ -108,7 +109,7 @@ pub(super) fn mask_body(
 
 /// The path of an accepted request after the source's name. Senders that can configure only a URL put a
 /// secret there, so those who may not see secrets see none of it.
-pub(super) fn shown_path(path: &str, access: SecretAccess) -> String {
+pub(super) fn visible_path(path: &str, access: SecretAccess) -> String {
     if access.is_granted() { path.to_owned() } else { redact::mask_path(path) }
 }
 

@@ -28,7 +28,7 @@ use super::{
     export::{self, ExportableList, ListFormat, ListSelection, map_rows, page_or_export},
     extract::{PathParam, QueryParams},
     parse_cursor,
-    redacted_body::{self, mask_headers, shown_path},
+    redacted_body::{self, mask_headers, visible_path},
 };
 use crate::{
     ServerState,
@@ -191,7 +191,7 @@ fn request_summary(
                 source: source_name(row.source),
                 event: Some(row.event),
                 events: Some(row.events),
-                path: row.path.as_deref().map(|path| shown_path(path, access)),
+                path: row.path.as_deref().map(|path| visible_path(path, access)),
                 query: row.query.as_deref().map(|query| redact::mask_query(query, &secrets)),
                 remote: row.remote.clone(),
                 body_bytes: Some(row.body_bytes),

@@ -164,8 +164,8 @@ pub(crate) struct ResourceQuery {
 
 pub(crate) fn add_routes<R: Resource>(api: ApiTable) -> ApiTable {
     let noun = R::WORD;
-    let all = format!("/api/v1/{noun}s");
-    let one = format!("{all}/{{id}}");
+    let collection = format!("/api/v1/{noun}s");
+    let member = format!("{collection}/{{id}}");
     let with_name_conflict = |operation: Operation| match R::HAS_NAME {
         true => operation.problem(409, &["name_taken"]),
         false => operation,
@@ -197,11 +197,11 @@ pub(crate) fn add_routes<R: Resource>(api: ApiTable) -> ApiTable {
         .path::<ResourceRef<R>>("id")
         .returns_nothing(204)
         .with_conditional_write();
-    api.get(&all, list::<R>, list_operation)
-        .post(&all, create::<R>, create_operation)
-        .get(&one, get::<R>, get_operation)
-        .put(&one, replace::<R>, replace_operation)
-        .delete(&one, delete::<R>, delete_operation)
+    api.get(&collection, list::<R>, list_operation)
+        .post(&collection, create::<R>, create_operation)
+        .get(&member, get::<R>, get_operation)
+        .put(&member, replace::<R>, replace_operation)
+        .delete(&member, delete::<R>, delete_operation)
 }
 
 /// A resource with its id, times and state.
@@ -310,8 +310,8 @@ async fn create<R: Resource>(
     resource_response::<R>(&server, &id.to_string(), StatusCode::CREATED).await
 }
 
-fn is_taken<R: Resource>(configuration: &Configuration, name: &str, by: Id<R::IdKind>) -> bool {
-    find_resource::<R>(configuration, name).is_ok_and(|other| other.id.uuid() != by.uuid())
+fn is_taken<R: Resource>(configuration: &Configuration, name: &str, id: Id<R::IdKind>) -> bool {
+    find_resource::<R>(configuration, name).is_ok_and(|other| other.id.uuid() != id.uuid())
 }
 
 fn name_taken<R: Resource>(name: &str) -> Problem {

@@ -35,21 +35,18 @@ use crate::{
 const TRIALS_MAX: usize = 2;
 static TRIAL_PERMITS: Semaphore = Semaphore::const_new(TRIALS_MAX);
 
+const TRY_ROUTE_DESCRIPTION: &str = "Uses the same engine and limits as routes. Secret values of an \
+    event are masked before the filter sees them, unless `exact` is true. The filter is also tested on \
+    the newest events of the source: `recent` warns if it matches none of them.";
+
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
     let example = json!({ "filter": ".type == \"paid\"", "body": { "type": "paid" } });
-    let operation = Operation::new(
-        "try_route",
-        "Test a filter and a transform. Changes nothing.",
-    )
-    .description(
-        "Uses the same engine and limits as routes. Secret values of an event are masked before the \
-             filter sees them, unless `exact` is true. The filter is also tested on the newest events of \
-             the source: `recent` warns if it matches none of them.",
-    )
-    .body::<TryRouteRequest>(example)
-    .returns::<TryRouteResponse>(200)
-    .problem(409, &["body_opaque"])
-    .problem(410, &["body_removed"])
+    let operation = Operation::new("try_route", "Test a filter and a transform. Changes nothing.")
+        .description(TRY_ROUTE_DESCRIPTION)
+        .body::<TryRouteRequest>(example)
+        .returns::<TryRouteResponse>(200)
+        .problem(409, &["body_opaque"])
+        .problem(410, &["body_removed"])
         .problem(500, &["body_damaged"]);
     api.post("/api/v1/routes/try", try_route_on_sample, operation)
 }
@@ -164,5 +161,6 @@ async fn load_event_sample(
     let Some(payload) = store.find_body(event).await? else {
         return Err(events::missing_body_problem(server, event).await?.unwrap_or_else(not_found));
     };
-    RouteSample::of_event(&row, &payload, configuration, exact).map_err(redacted_body::body_opaque)
+    RouteSample::of_event(&row, &payload, configuration, exact)
+        .map_err(redacted_body::opaque_body_problem)
 }

@@ -30,7 +30,7 @@ const SPAN_DEFAULT: Duration = Duration::from_secs(3600);
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SeriesQuery {
-    /// Metric to return; each is either of sources or of destinations.
+    /// Metric to return; each is counted either per source or per destination.
     #[schemars(regex(
         pattern = "^(accepted|no_key|key_conflicts|duplicates|attempts|failed|dead|latency|attempt_time)$"
     ))]
@@ -88,7 +88,7 @@ impl SeriesMetric {
         })
     }
 
-    /// Whether it is counted per source; otherwise per destination.
+    /// Whether the metric is counted per source; otherwise per destination.
     fn is_per_source(self) -> bool {
         match self {
             Self::Accepted | Self::NoKey | Self::KeyConflicts | Self::Duplicates => true,
@@ -96,37 +96,41 @@ impl SeriesMetric {
         }
     }
 
-    fn value(self, tally: &RollupCounts) -> SeriesValue {
-        let plain = |value, by| SeriesValue { value, by, percentiles: None };
-        let count = |count| plain(tally.get(count), None);
+    fn value(self, counts: &RollupCounts) -> SeriesValue {
+        let without_percentiles = |value, by| SeriesValue { value, by, percentiles: None };
+        let count = |metric| without_percentiles(counts.get(metric), None);
         match self {
             Self::Accepted => count(RollupMetric::Accepted),
             Self::NoKey => count(RollupMetric::NoKey),
             Self::KeyConflicts => count(RollupMetric::KeyConflicts),
             Self::Duplicates => count(RollupMetric::Duplicates),
             Self::Attempts => {
-                let mut by = counts_by_class(tally);
-                by.insert("succeeded".to_owned(), tally.get(RollupMetric::Succeeded));
-                plain(tally.attempts(), Some(by))
+                let mut by = counts_by_class(counts);
+                by.insert("succeeded".to_owned(), counts.get(RollupMetric::Succeeded));
+                without_percentiles(counts.attempts(), Some(by))
             }
-            Self::Failed => plain(tally.failed_attempts(), Some(counts_by_class(tally))),
-            Self::Dead => plain(tally.dead_deliveries(), Some(counts_by_reason(tally))),
-            Self::Latency => percentiles(&tally.latency),
-            Self::AttemptTime => percentiles(&tally.attempt_time),
+            Self::Failed => {
+                without_percentiles(counts.failed_attempts(), Some(counts_by_class(counts)))
+            }
+            Self::Dead => {
+                without_percentiles(counts.dead_deliveries(), Some(counts_by_reason(counts)))
+            }
+            Self::Latency => percentiles(&counts.latency),
+            Self::AttemptTime => percentiles(&counts.attempt_time),
         }
     }
 }
 
-fn counts_by_class(tally: &RollupCounts) -> BTreeMap<String, u64> {
+fn counts_by_class(counts: &RollupCounts) -> BTreeMap<String, u64> {
     let entry = |class: FailureClass| {
-        (class.as_str().to_owned(), tally.get(RollupMetric::attempt(Some(class))))
+        (class.as_str().to_owned(), counts.get(RollupMetric::attempt(Some(class))))
     };
     FailureClass::ALL.into_iter().map(entry).collect()
 }
 
-fn counts_by_reason(tally: &RollupCounts) -> BTreeMap<String, u64> {
+fn counts_by_reason(counts: &RollupCounts) -> BTreeMap<String, u64> {
     let entry =
-        |reason: DeadReason| (reason.as_str().to_owned(), tally.get(RollupMetric::dead(reason)));
+        |reason: DeadReason| (reason.as_str().to_owned(), counts.get(RollupMetric::dead(reason)));
     DeadReason::ALL.into_iter().map(entry).collect()
 }
 
@@ -153,10 +157,10 @@ pub(crate) async fn get_stats_series(
     let buckets = store.list_rollups(RollupQuery { subject, width: base, since, until }).await?;
     let points = grid.points(buckets);
     let mut total = RollupCounts::default();
-    points.iter().for_each(|(_, tally)| total.merge(tally));
-    let point = |(at, tally): &(Timestamp, RollupCounts)| SeriesPoint {
+    points.iter().for_each(|(_, counts)| total.merge(counts));
+    let point = |(at, counts): &(Timestamp, RollupCounts)| SeriesPoint {
         at: *at,
-        value: metric.value(tally),
+        value: metric.value(counts),
     };
     Ok(Json(Series {
         metric: query.metric,

@@ -279,17 +279,17 @@ fn inline(value: &mut Value, schemas: &mut BTreeMap<String, Map<String, Value>>)
     }
 }
 
-/// Describes a field and the schema that is written into it. What the field says first is what the
-/// schema says first, so only its values, or the rule of its format, are added.
+/// Merges the descriptions of a field and of the schema that is written into it. Both begin with the same
+/// sentence, so of the schema's only the values, or the rule of its format, are added.
 fn merge_descriptions(field: &mut Map<String, Value>, schema: &mut Map<String, Value>) {
-    let Some(own) = field.get("description").and_then(Value::as_str) else { return };
+    let Some(description) = field.get("description").and_then(Value::as_str) else { return };
     let merged = match schema.remove("description").as_ref().and_then(Value::as_str) {
         Some(text) if schema.contains_key("enum") => match text.split_once("\n`") {
-            Some((_, values)) => format!("{own}\n`{values}"),
-            None => own.to_owned(),
+            Some((_, values)) => format!("{description}\n`{values}"),
+            None => description.to_owned(),
         },
-        Some(text) if schema.contains_key("pattern") => format!("{own} {text}"),
-        _ => own.to_owned(),
+        Some(text) if schema.contains_key("pattern") => format!("{description} {text}"),
+        _ => description.to_owned(),
     };
     field.insert("description".to_owned(), json!(merged));
 }

@@ -28,14 +28,14 @@ fn every_endpoint_is_described() {
     assert!(endpoints.len() > 25);
     for endpoint in &endpoints {
         let Endpoint { method, path, operation } = endpoint;
-        let described = &document["paths"][path][*method];
-        assert_eq!(described["operationId"], operation.id, "{method} {path}");
+        let entry = &document["paths"][path][*method];
+        assert_eq!(entry["operationId"], operation.id, "{method} {path}");
         assert!(names.insert(operation.id.clone()), "two endpoints are named {}", operation.id);
         assert!(!operation.responses.is_empty(), "{method} {path} has no success response");
-        let braces: Vec<&str> =
+        let in_path: Vec<&str> =
             path.split('{').skip(1).filter_map(|rest| rest.split('}').next()).collect();
-        let named: Vec<&str> = operation.path.iter().map(|(name, _)| *name).collect();
-        assert_eq!(named, braces, "{method} {path}");
+        let described: Vec<&str> = operation.path.iter().map(|(name, _)| *name).collect();
+        assert_eq!(described, in_path, "{method} {path}");
     }
 }
 

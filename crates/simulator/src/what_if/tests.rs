@@ -56,7 +56,7 @@ fn delivery_id(number: u64) -> DeliveryId {
     DeliveryId::new(START, u128::from(number + 1) << 48)
 }
 
-/// What really happens under a policy.
+/// The actual results under a policy.
 fn run_for_real(
     arrivals: &ArrivalSpec,
     behavior: &BehaviorSpec,

@@ -82,7 +82,7 @@ struct FaultState {
     lease_has_ended: bool,
 }
 
-/// What a process gets if it asks for everything.
+/// The lease, lanes and duties that a process is granted, as if other nodes had the rest.
 #[derive(Clone, Debug)]
 pub struct GrantedOwnership {
     pub lease: NodeLease,
@@ -115,7 +115,7 @@ impl FaultyStore {
         Self { store, state: Mutex::new(state) }
     }
 
-    /// The next calls of the method with this name fail like this, one after the other.
+    /// Makes the next calls of the method with this name fail, one call for each fault.
     pub fn fail_next(&self, method: &'static str, faults: impl IntoIterator<Item = StoreFault>) {
         self.lock().faults.entry(method).or_default().extend(faults);
     }
@@ -130,12 +130,13 @@ impl FaultyStore {
         self.lock().calls.get(method).copied().unwrap_or_default()
     }
 
-    /// What the process gets from now on, when it asks or renews its lease.
+    /// Sets what the process is granted from now on, when it registers, renews its lease, or asks for
+    /// lanes and duties.
     pub fn grant(&self, ownership: GrantedOwnership) {
         self.lock().ownership = ownership;
     }
 
-    /// The next renewal finds that the lease has ended.
+    /// Makes the next renewal find that the lease has ended.
     pub fn end_lease(&self) {
         self.lock().lease_has_ended = true;
     }
@@ -252,10 +253,10 @@ impl CoordinationStore for FaultyStore {
         node: NodeId,
         duties: Vec<Duty>,
     ) -> Result<Vec<LedDuty>, StoreError> {
-        let mut led = self.run("lead_duties", self.store.lead_duties(node, duties)).await?;
+        let mut led_duties = self.run("lead_duties", self.store.lead_duties(node, duties)).await?;
         let granted = self.lock().ownership.duties.clone();
-        led.retain(|led| granted.contains(&led.duty));
-        Ok(led)
+        led_duties.retain(|led| granted.contains(&led.duty));
+        Ok(led_duties)
     }
 }
 

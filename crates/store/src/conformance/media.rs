@@ -41,14 +41,14 @@ pub async fn media_metadata_survives_restart(mut fixture: StoreFixture) {
         let filename = (number % 2 == 0).then(|| "a".to_owned());
         stored.push(StoredMedia { kind, filename, ..upload(&fixture, number) });
     }
-    for one in &stored {
-        fixture.store_media(one.clone()).await.unwrap();
+    for media in &stored {
+        fixture.store_media(media.clone()).await.unwrap();
     }
 
     fixture.reopen().await;
 
-    for one in stored {
-        assert_eq!(fixture.find_media(one.id).await.unwrap(), Some(one));
+    for media in stored {
+        assert_eq!(fixture.find_media(media.id).await.unwrap(), Some(media));
     }
     assert_eq!(fixture.find_media(upload(&fixture, 9).id).await.unwrap(), None);
 }
@@ -56,8 +56,8 @@ pub async fn media_metadata_survives_restart(mut fixture: StoreFixture) {
 pub async fn storing_a_media_id_again_keeps_the_first_row(fixture: StoreFixture) {
     let first = upload(&fixture, 1);
     let second = StoredMedia { size: 2, key: "other".to_owned(), ..first.clone() };
-    for one in [&first, &second] {
-        fixture.store_media(one.clone()).await.unwrap();
+    for media in [&first, &second] {
+        fixture.store_media(media.clone()).await.unwrap();
     }
     assert_eq!(fixture.find_media(first.id).await.unwrap(), Some(first));
 }
@@ -75,13 +75,13 @@ async fn is_stored(fixture: &StoreFixture, id: MediaId) -> bool {
 }
 
 pub async fn unused_media_is_pruned_after_the_retention_time(mut fixture: StoreFixture) {
-    let [unused, used, shown] =
+    let [unused, used, read] =
         [store_new(&fixture, 1).await, store_new(&fixture, 2).await, store_new(&fixture, 3).await];
     fixture.wait(100 * DAY);
     let found = fixture.use_media(used, fixture.now).await.unwrap();
     assert!(found.is_some_and(|upload| upload.id == used), "a use returns the metadata");
     // Reading the metadata is not a use.
-    assert!(is_stored(&fixture, shown).await);
+    assert!(is_stored(&fixture, read).await);
     for (wait, expected) in [
         (UNUSED_RETENTION - 100 * DAY, [true, true, true]),
         (TICK, [false, true, false]),
@@ -91,7 +91,7 @@ pub async fn unused_media_is_pruned_after_the_retention_time(mut fixture: StoreF
         fixture.wait(wait);
         fixture.reopen().await;
         fixture.prune_all(30 * DAY).await;
-        for (id, expected) in [unused, used, shown].into_iter().zip(expected) {
+        for (id, expected) in [unused, used, read].into_iter().zip(expected) {
             assert_eq!(is_stored(&fixture, id).await, expected, "{id} after {wait:?} more");
         }
     }
@@ -123,7 +123,7 @@ pub async fn media_is_pruned_in_bounded_slices(mut fixture: StoreFixture) {
         files.push(store_new(&fixture, number).await);
     }
     fixture.wait(UNUSED_RETENTION + TICK);
-    let young = store_new(&fixture, 501).await;
+    let recent = store_new(&fixture, 501).await;
 
     assert!(fixture.prune(30 * DAY, fixture.now).await.unwrap().more, "a slice is bounded");
 
@@ -131,5 +131,5 @@ pub async fn media_is_pruned_in_bounded_slices(mut fixture: StoreFixture) {
     for id in files {
         assert_eq!(fixture.find_media(id).await.unwrap(), None);
     }
-    assert!(fixture.find_media(young).await.unwrap().is_some());
+    assert!(fixture.find_media(recent).await.unwrap().is_some());
 }

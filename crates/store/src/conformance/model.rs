@@ -33,8 +33,8 @@ struct KnownKey {
     expires_at: Timestamp,
 }
 
-/// A body that is known under a key.
-fn short(fingerprint: &[u8; 32]) -> [u8; 8] {
+/// The part of a body's fingerprint that is appended to a key for each further body of the key.
+fn short_fingerprint(fingerprint: &[u8; 32]) -> [u8; 8] {
     std::array::from_fn(|index| fingerprint[index])
 }
 
@@ -165,7 +165,7 @@ impl StoreModel {
             Some(claim) => {
                 let key = claim.digest(event.source);
                 if let Some(holder) = key_conflict {
-                    self.keys.insert(key.with_body(short(&holder.fingerprint)), holder);
+                    self.keys.insert(key.with_body(short_fingerprint(&holder.fingerprint)), holder);
                     self.totals.key_conflicts += 1;
                     self.tally(CountSubject::Source(event.source), event.received_at)
                         .add(RollupMetric::KeyConflicts, 1);
@@ -227,12 +227,12 @@ impl StoreModel {
         if let Some(claim) = &event.key {
             let key = claim.digest(event.source);
             if let Some(holder) = self.find_key(key, claim.as_of) {
-                let own = key.with_body(short(&event.payload.fingerprint));
+                let key_with_body = key.with_body(short_fingerprint(&event.payload.fingerprint));
                 let accepts = claim.on_conflict == Some(ConflictPolicy::Accept);
                 if holder.fingerprint == event.payload.fingerprint || claim.on_conflict.is_none() {
                     return Ok(Some((holder, DuplicateReason::SameKey)));
                 }
-                if let Some(original) = self.find_key(own, claim.as_of) {
+                if let Some(original) = self.find_key(key_with_body, claim.as_of) {
                     return Ok(Some((original, DuplicateReason::SameKey)));
                 }
                 // Histories are too short for the limit of stored bodies.
@@ -251,8 +251,8 @@ impl StoreModel {
         conflict.map_or(Ok(None), Err)
     }
 
-    pub(super) fn tally(&mut self, whose: CountSubject, at: Timestamp) -> &mut RollupCounts {
-        self.rollups.entry((whose, BucketWidth::TenSeconds.start(at))).or_default()
+    pub(super) fn tally(&mut self, subject: CountSubject, at: Timestamp) -> &mut RollupCounts {
+        self.rollups.entry((subject, BucketWidth::TenSeconds.start(at))).or_default()
     }
 
     pub(super) fn count_sighting(&mut self, original: EventId, at: Timestamp) {
@@ -267,10 +267,10 @@ impl StoreModel {
     pub(super) fn find_committed(&self, event: &NewEvent) -> Option<EventId> {
         let claim = event.key.as_ref()?;
         let key = claim.digest(event.source);
-        let own = key.with_body(short(&event.payload.fingerprint));
+        let key_with_body = key.with_body(short_fingerprint(&event.payload.fingerprint));
         let is_same = |known: &KnownKey| known.fingerprint == event.payload.fingerprint;
         let find = |key| self.find_key(key, claim.as_of).filter(is_same);
-        let known = find(key).or_else(|| find(own))?;
+        let known = find(key).or_else(|| find(key_with_body))?;
         let fits = known.expires_at > event.received_at
             && !self
                 .deliveries_of_event(known.event)
@@ -285,7 +285,7 @@ impl StoreModel {
         self.deliveries.iter().filter(move |(_, delivery)| delivery.event == event)
     }
 
-    fn revive(&mut self, event: EventId, by: &NewEvent) -> Vec<DeliveryId> {
+    fn revive(&mut self, event: EventId, duplicate: &NewEvent) -> Vec<DeliveryId> {
         let latest: Vec<(DeliveryId, DeliveryStatus, DestinationId)> = self
             .deliveries_of_event(event)
             .map(|(id, delivery)| (*id, delivery.state.status(), delivery.destination))
@@ -304,7 +304,7 @@ impl StoreModel {
             .filter(|id| !may_have_arrived(id))
             .collect();
         for old in &revived {
-            self.replace_with_replay(*old, placeholder_id(*old), by.received_at, None);
+            self.replace_with_replay(*old, placeholder_id(*old), duplicate.received_at, None);
         }
         revived
     }
@@ -360,9 +360,9 @@ impl StoreModel {
     }
 
     pub(super) fn next_due(&self, destination: DestinationId) -> Option<Timestamp> {
-        let delivery =
+        let deliveries =
             self.deliveries.values().filter(|delivery| delivery.destination == destination);
-        delivery.filter_map(ModelDelivery::due_at).min()
+        deliveries.filter_map(ModelDelivery::due_at).min()
     }
 
     /// The delivery, if `claim` is the current claim on it.
@@ -476,9 +476,9 @@ impl StoreModel {
         if !self.destinations.remove(&destination) {
             return;
         }
-        let delivery =
+        let deliveries =
             self.deliveries.values_mut().filter(|delivery| delivery.destination == destination);
-        for delivery in delivery.filter(|delivery| !delivery.state.status().is_final()) {
+        for delivery in deliveries.filter(|delivery| !delivery.state.status().is_final()) {
             delivery.apply(DeliveryTransition::Cancel { at });
             (delivery.crash_outcome, delivery.pending_status) = (None, None);
             delivery.ended_at = Some(at);
@@ -535,12 +535,12 @@ fn placeholder_id(old: DeliveryId) -> DeliveryId {
 impl StoreModel {
     fn ordering_queue<'a>(
         &'a self,
-        of: &'a ModelDelivery,
+        delivery: &'a ModelDelivery,
     ) -> impl Iterator<Item = (&'a DeliveryId, &'a ModelDelivery)> {
         self.deliveries.iter().filter(move |(_, other)| {
-            other.destination == of.destination
+            other.destination == delivery.destination
                 && other.order_key.is_some()
-                && other.order_key == of.order_key
+                && other.order_key == delivery.order_key
                 && !other.state.status().is_final()
         })
     }
@@ -566,9 +566,9 @@ impl StoreModel {
 
     /// Ends all holds of a destination whose ordering was removed.
     pub(super) fn release_all_held(&mut self, destination: DestinationId, now: Timestamp) {
-        let delivery =
+        let deliveries =
             self.deliveries.values_mut().filter(|delivery| delivery.destination == destination);
-        delivery.for_each(|delivery| delivery.end_hold(now));
+        deliveries.for_each(|delivery| delivery.end_hold(now));
     }
 
     pub(super) fn cancel(&mut self, id: DeliveryId, at: Timestamp) -> CancelResult {
@@ -630,10 +630,10 @@ impl StoreModel {
     }
 
     fn newest(&self, event: EventId, destination: DestinationId) -> Option<DeliveryId> {
-        let delivery = self
+        let deliveries = self
             .deliveries_of_event(event)
             .filter(|(_, delivery)| delivery.destination == destination);
-        delivery
+        deliveries
             .filter(|(_, delivery)| delivery.state.status() != DeliveryStatus::Replayed)
             .map(|(id, _)| *id)
             .max()
@@ -660,8 +660,8 @@ impl StoreModel {
         let attempts = delivery.attempts;
         let old = delivery.replay_of.and_then(|old| self.deliveries.get(&old));
         let in_doubt = |old: &ModelDelivery| {
-            let has_other_name = old.sent_id.is_some() && old.sent_id != update.sent_id;
-            old.reason == Some(DeadReason::Ambiguous) && !has_other_name
+            let has_other_id = old.sent_id.is_some() && old.sent_id != update.sent_id;
+            old.reason == Some(DeadReason::Ambiguous) && !has_other_id
         };
         let was_sent = update.status == ProviderStatus::Sent && old.is_some_and(in_doubt);
         let next = self.apply_status_to(id, update, was_sent)?;
@@ -673,9 +673,9 @@ impl StoreModel {
     pub(super) fn apply_late_success(&mut self, settlement: &Settlement) -> SettleResult {
         let sent_id = settlement.sent.as_ref().and_then(|sent| sent.id.clone());
         let (id, destination, at) = (settlement.delivery, settlement.destination, settlement.at);
-        let is_there = self.destinations.contains(&destination);
+        let has_destination = self.destinations.contains(&destination);
         let Some(delivery) = self.deliveries.get_mut(&id) else { return SettleResult::ClaimLost };
-        if sent_id.is_none() || settlement.next != NextStep::Succeeded || !is_there {
+        if sent_id.is_none() || settlement.next != NextStep::Succeeded || !has_destination {
             return SettleResult::ClaimLost;
         }
         let event = delivery.event;

@@ -232,29 +232,29 @@ pub async fn delay_is_kept_for_held_deliveries(mut fixture: StoreFixture) {
     fixture.accept(delayed(&fixture)).await;
     fixture.wait(Duration::from_secs(50));
     fixture.accept(delayed(&fixture)).await;
-    let second_at = fixture.now + delay;
+    let second_due_at = fixture.now + delay;
     fixture.wait(Duration::from_secs(10));
     fixture.finish(&fixture.claim_one(fixture.crm).await, NextStep::Succeeded).await;
 
     assert!(fixture.claim(fixture.crm, 10).await.is_empty());
-    assert_eq!(fixture.find_next_due(fixture.crm).await.unwrap(), Some(second_at));
+    assert_eq!(fixture.find_next_due(fixture.crm).await.unwrap(), Some(second_due_at));
 }
 
 pub async fn concurrent_events_of_one_ordering_key_have_one_first(fixture: StoreFixture) {
     let events: Vec<NewEvent> = (0..40).map(|_| fixture.ordered_event("c-1")).collect();
-    let mut admitting = tokio::task::JoinSet::new();
+    let mut tasks = tokio::task::JoinSet::new();
     for event in events {
         let store = fixture.store();
-        admitting.spawn(async move { store.admit([event].into()).await.unwrap() });
+        tasks.spawn(async move { store.admit([event].into()).await.unwrap() });
     }
-    let results = admitting.join_all().await.concat();
-    let free = results
+    let results = tasks.join_all().await.concat();
+    let unheld = results
         .iter()
-        .filter(|one| {
-            **one == AdmitResult::Accepted { held: vec![], confirmed: None, key_conflict: None }
+        .filter(|result| {
+            **result == AdmitResult::Accepted { held: vec![], confirmed: None, key_conflict: None }
         })
         .count();
-    assert_eq!((free, fixture.count_deliveries(DeliveryStatus::Held)), (1, 39));
+    assert_eq!((unheld, fixture.count_deliveries(DeliveryStatus::Held)), (1, 39));
     for _ in 0..40 {
         fixture.finish(&fixture.claim_one(fixture.crm).await, NextStep::Succeeded).await;
     }

@@ -37,10 +37,10 @@ fn request(fixture: &StoreFixture, source: SourceId, body: impl Into<Bytes>) -> 
 }
 
 const HEADERS: &[u8] = b"x-a: \xff\r\n";
-/// More than is stored of a request besides its body.
+/// Upper bound of the stored size of a request without its body.
 const STORED_BYTES_MAX: usize = 256;
-/// Size limit: enough for four large requests.
-const ROOM: u64 = 4 << 20;
+/// Size limit of the quarantine: enough for four large requests.
+const BYTES_MAX: u64 = 4 << 20;
 
 async fn quarantine_one(
     fixture: &StoreFixture,
@@ -48,8 +48,8 @@ async fn quarantine_one(
     body: impl Into<Bytes>,
 ) -> QuarantinedRequest {
     let quarantined = request(fixture, source, body);
-    let result = fixture.quarantine(quarantined.clone(), ROOM).await.unwrap();
-    assert_eq!((result.id, result.pushed_out), (Some(quarantined.id), 0));
+    let result = fixture.quarantine(quarantined.clone(), BYTES_MAX).await.unwrap();
+    assert_eq!((result.id, result.evicted), (Some(quarantined.id), 0));
     quarantined
 }
 
@@ -64,7 +64,7 @@ pub async fn quarantined_request_is_stored_with_all_fields(mut fixture: StoreFix
     let first = quarantine_one(&fixture, fixture.shop, "a").await;
     let other = quarantine_one(&fixture, fixture.bank, "a").await;
     let bare = QuarantinedRequest { query: None, ..request(&fixture, fixture.shop, "") };
-    fixture.quarantine(bare.clone(), ROOM).await.unwrap();
+    fixture.quarantine(bare.clone(), BYTES_MAX).await.unwrap();
 
     fixture.reopen().await;
 
@@ -79,18 +79,18 @@ pub async fn quarantined_request_is_stored_with_all_fields(mut fixture: StoreFix
 pub async fn repeated_request_is_quarantined_once(mut fixture: StoreFixture) {
     let first = quarantine_one(&fixture, fixture.shop, "a").await;
     fixture.wait(Duration::from_secs(5));
-    let again = QuarantinedRequest {
+    let repeat = QuarantinedRequest {
         code: "stale".to_owned(),
         headers: HeaderBlock::from_bytes(b"x-a: 2\r\n".to_vec()),
         remote: "192.0.2.2".to_owned(),
         ..request(&fixture, fixture.shop, "a")
     };
 
-    let result = fixture.quarantine(again.clone(), ROOM).await.unwrap();
+    let result = fixture.quarantine(repeat.clone(), BYTES_MAX).await.unwrap();
 
     assert_eq!(result.id, Some(first.id));
     let expected =
-        QuarantinedRequest { id: first.id, received_at: first.received_at, times: 2, ..again };
+        QuarantinedRequest { id: first.id, received_at: first.received_at, times: 2, ..repeat };
     assert_eq!(fixture.find_quarantined(first.id).await.unwrap(), Some(expected));
     assert_eq!(ids(&fixture, None).await, [first.id]);
 }
@@ -98,26 +98,26 @@ pub async fn repeated_request_is_quarantined_once(mut fixture: StoreFixture) {
 pub async fn full_quarantine_drops_the_oldest_of_the_source(fixture: StoreFixture) {
     let other = quarantine_one(&fixture, fixture.bank, "a").await;
     // The head counts as well.
-    let large = vec![b'x'; usize::try_from(ROOM / 4).unwrap() - STORED_BYTES_MAX];
+    let large = vec![b'x'; usize::try_from(BYTES_MAX / 4).unwrap() - STORED_BYTES_MAX];
     let mut all = Vec::new();
-    let mut pushed_out = 0;
+    let mut evicted = 0;
     for number in 0..6_u8 {
         let mut body = large.clone();
         body[0] = number;
         let quarantined = request(&fixture, fixture.shop, body);
         all.push(quarantined.id);
-        pushed_out += fixture.quarantine(quarantined, ROOM).await.unwrap().pushed_out;
+        evicted += fixture.quarantine(quarantined, BYTES_MAX).await.unwrap().evicted;
     }
     all.reverse();
     assert_eq!(ids(&fixture, Some(fixture.shop)).await, all[..4]);
-    assert_eq!((pushed_out, ids(&fixture, Some(fixture.bank)).await), (2, vec![other.id]));
+    assert_eq!((evicted, ids(&fixture, Some(fixture.bank)).await), (2, vec![other.id]));
 
     // The number of small requests is limited too.
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..QUARANTINE_REQUESTS_MAX + 3 {
         let (store, quarantined) =
             (fixture.store(), request(&fixture, fixture.bank, number.to_string()));
-        tasks.spawn(async move { store.quarantine(quarantined, ROOM).await.unwrap().pushed_out });
+        tasks.spawn(async move { store.quarantine(quarantined, BYTES_MAX).await.unwrap().evicted });
         if tasks.len() == 500 {
             tasks.join_all().await;
             tasks = tokio::task::JoinSet::new();
@@ -128,39 +128,41 @@ pub async fn full_quarantine_drops_the_oldest_of_the_source(fixture: StoreFixtur
     for id in ids(&fixture, Some(fixture.shop)).await {
         assert!(fixture.discard_quarantined(id).await.unwrap());
     }
-    let room = fixture.quarantine(request(&fixture, fixture.shop, large), ROOM).await.unwrap();
-    assert_eq!(room.pushed_out, 0, "discarded requests take no room");
+    let room = fixture.quarantine(request(&fixture, fixture.shop, large), BYTES_MAX).await.unwrap();
+    assert_eq!(room.evicted, 0, "discarded requests take no room");
 }
 
 pub async fn full_quarantine_drops_unsigned_requests_first(fixture: StoreFixture) {
-    let large = |number: u8| vec![number; usize::try_from(ROOM / 4).unwrap() - STORED_BYTES_MAX];
+    let large =
+        |number: u8| vec![number; usize::try_from(BYTES_MAX / 4).unwrap() - STORED_BYTES_MAX];
     let unsigned = |number| QuarantinedRequest {
         code: "missing_signature".to_owned(),
         ..request(&fixture, fixture.shop, large(number))
     };
     let mut signed = vec![request(&fixture, fixture.shop, large(0))];
-    fixture.quarantine(signed[0].clone(), ROOM).await.unwrap();
+    fixture.quarantine(signed[0].clone(), BYTES_MAX).await.unwrap();
     for number in 1..=9 {
-        let result = fixture.quarantine(unsigned(number), ROOM).await.unwrap();
+        let result = fixture.quarantine(unsigned(number), BYTES_MAX).await.unwrap();
         assert!(result.id.is_some(), "an older unsigned request is dropped");
     }
     assert_eq!(ids(&fixture, None).await.len(), 4);
     for number in 10..13 {
         signed.push(request(&fixture, fixture.shop, large(number)));
-        let result = fixture.quarantine(signed.last().unwrap().clone(), ROOM).await.unwrap();
-        assert_eq!(result.pushed_out, 1);
+        let result = fixture.quarantine(signed.last().unwrap().clone(), BYTES_MAX).await.unwrap();
+        assert_eq!(result.evicted, 1);
     }
     let all: Vec<_> = signed.iter().rev().map(|quarantined| quarantined.id).collect();
     assert_eq!(ids(&fixture, None).await, all);
 
-    let result = fixture.quarantine(unsigned(20), ROOM).await.unwrap();
+    let result = fixture.quarantine(unsigned(20), BYTES_MAX).await.unwrap();
 
-    assert_eq!((result.id, result.pushed_out), (None, 0), "no unsigned request is left to drop");
+    assert_eq!((result.id, result.evicted), (None, 0), "no unsigned request is left to drop");
     assert_eq!(ids(&fixture, None).await, all);
 }
 
 pub async fn flood_of_one_address_drops_only_its_own_quarantined_requests(fixture: StoreFixture) {
-    let large = |number: u8| vec![number; usize::try_from(ROOM / 16).unwrap() - STORED_BYTES_MAX];
+    let large =
+        |number: u8| vec![number; usize::try_from(BYTES_MAX / 16).unwrap() - STORED_BYTES_MAX];
     let from = |remote: &str, code: &str, number| QuarantinedRequest {
         remote: remote.to_owned(),
         code: code.to_owned(),
@@ -168,31 +170,32 @@ pub async fn flood_of_one_address_drops_only_its_own_quarantined_requests(fixtur
     };
     let genuine = [from("192.0.2.7", "mismatch", 0), from("192.0.2.7", "mismatch", 1)];
     for quarantined in &genuine {
-        fixture.quarantine(quarantined.clone(), ROOM).await.unwrap();
+        fixture.quarantine(quarantined.clone(), BYTES_MAX).await.unwrap();
     }
     let mut flood = Vec::new();
     for number in 10..60 {
         // Addresses of one IPv6 network are one sender.
         let quarantined = from(&format!("2001:db8::{number}"), "mismatch", number);
         flood.push(quarantined.id);
-        let result = fixture.quarantine(quarantined, ROOM).await.unwrap();
+        let result = fixture.quarantine(quarantined, BYTES_MAX).await.unwrap();
         assert!(result.id.is_some(), "it takes the place of its own oldest");
     }
     let remaining = ids(&fixture, Some(fixture.shop)).await;
     assert_eq!(remaining.len(), 16);
-    assert!(genuine.iter().all(|one| remaining.contains(&one.id)));
+    assert!(genuine.iter().all(|request| remaining.contains(&request.id)));
     assert_eq!(remaining[..14], flood.iter().rev().take(14).copied().collect::<Vec<_>>());
 
     // Another address takes what the first one has beyond its share.
     let late = from("198.51.100.1", "mismatch", 100);
-    let stored = fixture.quarantine(late.clone(), ROOM).await.unwrap();
-    assert_eq!((stored.id, stored.pushed_out), (Some(late.id), 1));
+    let stored = fixture.quarantine(late.clone(), BYTES_MAX).await.unwrap();
+    assert_eq!((stored.id, stored.evicted), (Some(late.id), 1));
     let remaining = ids(&fixture, Some(fixture.shop)).await;
-    assert!(genuine.iter().chain([&late]).all(|one| remaining.contains(&one.id)));
+    assert!(genuine.iter().chain([&late]).all(|request| remaining.contains(&request.id)));
 }
 
 pub async fn newcomer_does_not_displace_addresses_within_their_share(fixture: StoreFixture) {
-    let large = |number: u8| vec![number; usize::try_from(ROOM / 8).unwrap() - STORED_BYTES_MAX];
+    let large =
+        |number: u8| vec![number; usize::try_from(BYTES_MAX / 8).unwrap() - STORED_BYTES_MAX];
     let from = |number: u8| QuarantinedRequest {
         remote: format!("192.0.2.{number}"),
         ..request(&fixture, fixture.shop, large(number))
@@ -201,14 +204,14 @@ pub async fn newcomer_does_not_displace_addresses_within_their_share(fixture: St
     for number in 0..8 {
         let quarantined = from(number);
         older.insert(0, quarantined.id);
-        fixture.quarantine(quarantined, ROOM).await.unwrap();
+        fixture.quarantine(quarantined, BYTES_MAX).await.unwrap();
     }
-    let stored = fixture.quarantine(from(9), ROOM).await.unwrap();
-    assert_eq!((stored.id, stored.pushed_out), (None, 0));
+    let stored = fixture.quarantine(from(9), BYTES_MAX).await.unwrap();
+    assert_eq!((stored.id, stored.evicted), (None, 0));
     assert_eq!(ids(&fixture, Some(fixture.shop)).await, older);
 
     assert!(fixture.discard_quarantined(older[0]).await.unwrap());
-    let stored = fixture.quarantine(from(10), ROOM).await.unwrap();
+    let stored = fixture.quarantine(from(10), BYTES_MAX).await.unwrap();
     assert!(stored.id.is_some(), "there is room again");
 }
 
@@ -219,7 +222,7 @@ pub async fn unsigned_repeat_keeps_the_signed_request(fixture: StoreFixture) {
         headers: HeaderBlock::from_bytes(Vec::new()),
         ..request(&fixture, fixture.shop, "a")
     };
-    assert_eq!(fixture.quarantine(copy, ROOM).await.unwrap().id, Some(signed.id));
+    assert_eq!(fixture.quarantine(copy, BYTES_MAX).await.unwrap().id, Some(signed.id));
 
     let found = fixture.find_quarantined(signed.id).await.unwrap();
 
@@ -230,11 +233,11 @@ pub async fn repeated_request_with_longer_headers_takes_more_room(fixture: Store
     let first = quarantine_one(&fixture, fixture.shop, "a".repeat(5_000)).await;
     let second = quarantine_one(&fixture, fixture.shop, "b").await;
     let longer = HeaderBlock::from_bytes(vec![b'x'; 9_900]);
-    let again = QuarantinedRequest { headers: longer, ..second.clone() };
+    let repeat = QuarantinedRequest { headers: longer, ..second.clone() };
 
-    let result = fixture.quarantine(again, 12_000).await.unwrap();
+    let result = fixture.quarantine(repeat, 12_000).await.unwrap();
 
-    assert_eq!((result.id, result.pushed_out), (Some(second.id), 1));
+    assert_eq!((result.id, result.evicted), (Some(second.id), 1));
     assert_eq!(fixture.find_quarantined(first.id).await.unwrap(), None);
 }
 
@@ -259,7 +262,10 @@ pub async fn released_request_leaves_quarantine_in_the_same_commit(fixture: Stor
 
     let admitted = fixture.admit(vec![released(), fixture.new_event()]).await.unwrap();
 
-    assert!(admitted.iter().all(|one| matches!(one, AdmitResult::Accepted { .. })), "{admitted:?}");
+    assert!(
+        admitted.iter().all(|request| matches!(request, AdmitResult::Accepted { .. })),
+        "{admitted:?}"
+    );
     assert_eq!(ids(&fixture, None).await, []);
     let before = fixture.counts().events;
     let twice = fixture.admit(vec![released(), fixture.new_event()]).await;
@@ -319,8 +325,8 @@ pub async fn unreleased_request_is_pruned_after_the_quarantine_time(mut fixture:
     let old = quarantine_one(&fixture, fixture.shop, "old").await;
     let seen = quarantine_one(&fixture, fixture.shop, "seen again").await;
     fixture.wait(QUARANTINE_RETENTION);
-    let again = request(&fixture, fixture.shop, "seen again");
-    fixture.quarantine(again, ROOM).await.unwrap();
+    let repeat = request(&fixture, fixture.shop, "seen again");
+    fixture.quarantine(repeat, BYTES_MAX).await.unwrap();
     fixture.prune_all(QUARANTINE_RETENTION * 4).await;
     assert_eq!(ids(&fixture, None).await, [seen.id, old.id], "the quarantine time is not over");
 

@@ -256,7 +256,7 @@ pub async fn flood_of_refused_requests_drops_only_samples_of_its_own_address(
     }
     let kept = list_refused(&fixture, Some("shop"), Some("mismatch")).await;
     assert_eq!(kept.len(), SAMPLES_MAX);
-    assert!(genuine.iter().all(|one| kept.contains(one)));
+    assert!(genuine.iter().all(|request| kept.contains(request)));
 
     // Of many addresses, each keeps one: the first ones, until they are old.
     let count = 2 * SAMPLES_MAX;
@@ -266,7 +266,7 @@ pub async fn flood_of_refused_requests_drops_only_samples_of_its_own_address(
     }
     let kept = list_refused(&fixture, Some("shop"), Some("mismatch")).await;
     assert_eq!(kept.len(), SAMPLES_MAX);
-    assert!(kept.iter().any(|one| one.remote == "192.0.2.7"));
+    assert!(kept.iter().any(|request| request.remote == "192.0.2.7"));
     fixture.wait(SAMPLE_PROTECTED * 2);
     let late = from(&fixture, "203.0.113.1".to_owned());
     fixture.store_refused(vec![late.clone()]).await.unwrap();

@@ -71,7 +71,7 @@ pub async fn pruned_events_stay_in_totals_only(mut fixture: StoreFixture) {
     fixture.prune(Duration::ZERO, fixture.now).await.unwrap();
 
     let counts = fixture.counts();
-    assert!(counts.by_status.values().all(|many| *many == 0), "{counts:?}");
+    assert!(counts.by_status.values().all(|count| *count == 0), "{counts:?}");
     let dead = counts.dead[&DeadReason::MaxRetries];
     assert_eq!((dead.total, dead.pending), (2, 0));
     assert_eq!((counts.events, counts.attempts, counts.duplicates), (2, 4, 2));
@@ -200,7 +200,7 @@ pub async fn event_with_an_open_replay_is_not_pruned(mut fixture: StoreFixture) 
     fixture.wait(SECOND);
 
     assert_eq!(fixture.prune(Duration::ZERO, fixture.now).await.unwrap().events, 1);
-    assert!(fixture.counts().by_status.values().all(|many| *many == 0));
+    assert!(fixture.counts().by_status.values().all(|count| *count == 0));
 }
 
 /// Retention setting of the server.

@@ -119,7 +119,7 @@ impl dyn SqlRow + '_ {
     }
 }
 
-/// What the databases write in different words.
+/// SQL that differs between the databases.
 pub(crate) trait Dialect {
     /// A table with a row for each id of the list that is parameter `?1`; see `row::id_list`.
     const ID_LIST: &'static str;

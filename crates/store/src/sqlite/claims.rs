@@ -102,7 +102,7 @@ pub(super) fn claim(
             }
             // Sending a damaged body would be worse than sending none.
             None => {
-                bury_damaged(tx, &row, seq, now)?;
+                give_up_damaged(tx, &row, seq, now)?;
                 claims.damaged.push(row.id);
             }
         }
@@ -161,13 +161,13 @@ fn load_claimed(
 }
 
 // `DeliveryTransition::GiveUp`
-const BURY_DAMAGED: &str = "
+const GIVE_UP_DAMAGED: &str = "
     UPDATE deliveries
        SET state = 'dead', reason = 'unrecoverable', ended_at = ?2,
            claim_number = NULL, lane_epoch = NULL
      WHERE id = ?1";
 
-fn bury_damaged(
+fn give_up_damaged(
     tx: &mut WriteTransaction<'_, '_>,
     row: &DueDeliveryRow,
     destination: i64,
@@ -175,7 +175,7 @@ fn bury_damaged(
 ) -> Result<()> {
     let delivery = row.id;
     tracing::error!(%delivery, event = %row.event, "the stored body is missing or damaged; the delivery is dead");
-    tx.run(BURY_DAMAGED, params![blob(delivery), now.as_millis()])?;
+    tx.run(GIVE_UP_DAMAGED, params![blob(delivery), now.as_millis()])?;
     tx.counts.count_move(Some(DeliveryStatus::InFlight), Some(DeliveryStatus::Dead));
     let (cause, reason) = (DeadLetterCause::from_damaged_body(), DeadReason::Unrecoverable);
     dead_letter_groups::add_delivery(tx, delivery, destination, &cause, reason, now)?;
@@ -197,7 +197,7 @@ pub(super) fn next_due(
     connection.read_one(NEXT_DUE, params![blob(destination)], |row| Ok(optional_time(row, 0)?))
 }
 
-// `DeliveryTransition::Succeed`, `Retry` or `Bury`, depending on the values.
+// `DeliveryTransition::Succeed`, `Retry` or `GiveUp`, depending on the values.
 const SETTLE: &str = "
     UPDATE deliveries
        SET state = ?3, due_at = ?4, ended_at = ?5, reason = ?6, attempts = attempts + 1,
@@ -419,11 +419,11 @@ pub(super) fn abandon(
 ) -> Result<()> {
     for claim in claims {
         let AbandonedClaim { destination, proof, delivery, due_at } = *claim;
-        let (sql, place) = match delivery {
+        let (sql, owner) = match delivery {
             Some(delivery) => (CLAIMED_BY_ID, blob(delivery)),
             None => (CLAIMED_BY_PROOF, blob(destination)),
         };
-        let values = params![place, proof.number, proof.epoch.0];
+        let values = params![owner, proof.number, proof.epoch.0];
         let found: Vec<(DeliveryId, EventId)> =
             tx.read_all(sql, values, |row| Ok((id(row, 0)?, id(row, 1)?)))?;
         for (delivery, event) in found {

@@ -159,8 +159,8 @@ fn put_route(connection: &Connection, id: RouteId, spec: &RouteSpec, now: Timest
 }
 
 /// Marks a source or destination as deleted and removes its routes; returns its row number, unless
-/// it does not exist. Not by `tx.row_numbers`, which do not contain what an earlier change of the
-/// same list has added.
+/// it does not exist. Reads the table, not `tx.row_numbers`, which lack what an earlier change of the same
+/// list has added.
 fn delete<K: IdKind>(
     connection: &Connection,
     kind: &str,

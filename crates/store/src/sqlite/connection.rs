@@ -102,7 +102,7 @@ impl Dialect for SqliteDialect {
     }
 }
 
-/// What only `SQLite` understands, or understands differently.
+/// SQL that only `SQLite` understands, or understands differently.
 const SQLITE_ONLY: [&str; 14] = [
     "INSERT OR ",
     "UPDATE OR ",

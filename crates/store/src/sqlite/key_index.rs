@@ -75,7 +75,7 @@ fn digest_at(batch: &[u8], index: usize) -> Option<KeyDigest> {
     encoded_keys(batch).get(index).map(decode_digest)
 }
 
-/// The keys of a range of a batch; a range that ends behind the batch is cut.
+/// The keys of a range of a batch; a range that ends after the end of the batch is cut.
 fn batch_range(batch: &[u8], range: Range<usize>) -> &[u8] {
     let end = range.end.min(count_keys(batch));
     &batch[range.start * KEY_BYTES..end * KEY_BYTES]
@@ -253,7 +253,7 @@ pub(super) struct KeyBlock {
     /// `None` if the index has no block for these keys yet.
     first: Option<i64>,
     keys: Vec<u8>,
-    /// Where the next block begins.
+    /// The position at which the next block begins.
     end: Option<i64>,
 }
 
@@ -326,7 +326,7 @@ fn split_into_blocks(keys: &[u8]) -> impl Iterator<Item = (i64, &[u8])> {
 pub(super) struct BlockSlice {
     /// Each with its first position.
     pub(super) blocks: Vec<(i64, Vec<u8>)>,
-    /// Where to continue; `None` at the end of the index.
+    /// The position at which to continue; `None` at the end of the index.
     pub(super) next: Option<i64>,
 }
 

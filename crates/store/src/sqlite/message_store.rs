@@ -43,8 +43,8 @@ impl MessageStore for SqliteStore {
             return Ok(upload);
         }
         // The file may have been removed in between.
-        let is_there = self.writer.write(move |tx| media::record_use(tx, id, now)).await?;
-        Ok(upload.filter(|_| is_there))
+        let is_stored = self.writer.write(move |tx| media::record_use(tx, id, now)).await?;
+        Ok(upload.filter(|_| is_stored))
     }
 
     async fn count_sent_on(&self, destination: DestinationId, day: i32) -> Result<u64, StoreError> {

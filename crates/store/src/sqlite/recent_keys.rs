@@ -99,7 +99,7 @@ struct YoungLevel {
     /// About how many keys it has: those that were pruned are still counted. `None` until the index has
     /// been read; nothing is moved before.
     count: Option<usize>,
-    /// Where moving continues.
+    /// The position at which moving continues.
     next: i64,
 }
 
@@ -203,7 +203,7 @@ impl RecentKeys {
 
     /// Whether a key without a namespace that this event holds is one of an earlier version.
     pub(super) fn is_from_before_namespaces(&self, event: EventId) -> bool {
-        self.namespaces_since.is_some_and(|since| event.at() < since)
+        self.namespaces_since.is_some_and(|since| event.created_at() < since)
     }
 
     /// Whether there may be keys without a namespace.
@@ -535,7 +535,7 @@ impl BloomFilter {
     }
 }
 
-/// What a scan of the index found.
+/// The result of a scan of the index.
 struct ScannedIndex {
     bloom: BloomFilter,
     /// The number of keys in the young level.

@@ -21,7 +21,7 @@ use super::{
     schema, start_check,
 };
 
-/// What a repair did.
+/// The result of a repair.
 #[derive(Clone, Debug)]
 pub struct RepairReport {
     /// The fault of the database.

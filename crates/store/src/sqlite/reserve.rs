@@ -2,7 +2,7 @@
 //! full.
 //!
 //! From then on nothing new is accepted, and the freed space is used to deliver, to record results, to
-//! prune and to start again. The file is made again as soon as there is twice its size.
+//! prune and to start again. The file is created again as soon as twice its size is free.
 
 use std::{
     fs::{File, OpenOptions, Permissions},
@@ -34,12 +34,12 @@ pub(super) struct SpaceReserve {
 }
 
 impl SpaceReserve {
-    /// Makes the reserve, or releases it if the disk is full.
+    /// Creates the reserve, or releases it if the disk is full.
     pub(super) fn open(folder: &Path) -> Self {
         let mut options = OpenOptions::new();
         options.create(true).truncate(false).write(true).mode(0o600);
         let opened = options.open(folder.join(FILE)).and_then(|file| {
-            // Whatever the umask.
+            // Regardless of the umask.
             file.set_permissions(Permissions::from_mode(0o600))?;
             Ok(file)
         });
@@ -47,7 +47,7 @@ impl SpaceReserve {
             Ok(file) => Self { file: Some(file), bytes: 0, is_released: true },
             Err(error) => Self::unavailable(&error),
         };
-        reserve.size();
+        reserve.set_size();
         let is_held = reserve.allocated_bytes() >= reserve.bytes;
         if is_held && reserve.free_bytes() >= reserve.bytes / START_DIVISOR {
             reserve.is_released = false;
@@ -82,17 +82,18 @@ impl SpaceReserve {
             && self.free_bytes() < self.bytes * 2
     }
 
-    fn size(&mut self) {
-        let total = self.disk().map_or(0, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
+    /// Sets the size of the reserve to its share of the disk.
+    fn set_size(&mut self) {
+        let total = self.disk_stats().map_or(0, |disk| disk.f_blocks.saturating_mul(disk.f_frsize));
         self.bytes = (total / DISK_DIVISOR).min(BYTES_MAX);
     }
 
-    fn disk(&self) -> Option<rustix::fs::StatVfs> {
+    fn disk_stats(&self) -> Option<rustix::fs::StatVfs> {
         self.file.as_ref().and_then(|file| fstatvfs(file).ok())
     }
 
     fn free_bytes(&self) -> u64 {
-        self.disk().map_or(0, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
+        self.disk_stats().map_or(0, |disk| disk.f_bavail.saturating_mul(disk.f_frsize))
     }
 
     fn allocated_bytes(&self) -> u64 {
@@ -100,7 +101,7 @@ impl SpaceReserve {
         file.map_or(0, |meta| meta.blocks() * 512)
     }
 
-    /// Gives the space up; returns whether there was any.
+    /// Frees the space; returns whether it was still held.
     pub(super) fn release(&mut self) -> bool {
         if self.is_released {
             return false;
@@ -114,7 +115,7 @@ impl SpaceReserve {
         true
     }
 
-    /// Takes the space again if there is enough; returns whether it is held.
+    /// Takes the space again if there is enough; returns whether nothing is left to restore.
     pub(super) fn restore(&mut self) -> bool {
         if !self.is_released {
             return true;
@@ -130,7 +131,7 @@ impl SpaceReserve {
             }
             Err(error) => {
                 tracing::debug!(%error, "the disk has too little free space for the reserve");
-                let _kept = file.set_len(0);
+                let _ignored = file.set_len(0);
                 return false;
             }
         }

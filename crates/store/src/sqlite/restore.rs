@@ -44,8 +44,8 @@ pub enum RestoreError {
     File { path: PathBuf, source: io::Error },
 }
 
-/// The files of a database. The log moves along: next to another database SQLite would apply its
-/// pages to that one. So does the commit mark, which would refuse another database.
+/// The files of a database, which are moved together: SQLite would apply the log to another database
+/// beside it, and the commit mark would refuse another database.
 const FILES: [&str; 4] = [DATABASE, "surehook.db-wal", "surehook.db-shm", COMMIT_MARK];
 
 /// Restores the backup `from` into the folder `data`. With `replace`, an existing database is moved
@@ -89,8 +89,8 @@ pub fn restore(
     Ok(RestoreReport { contents, previous_moved_to: previous.map(|previous| data.join(previous)) })
 }
 
-/// Puts `file` in the place of the database, or nothing; returns the folder that the old files were
-/// moved to. The caller holds the lock.
+/// Replaces the database by `file`, or removes it if there is none; returns the folder that the old
+/// files were moved to. The caller holds the lock.
 pub(super) fn replace_database(
     data: &Path,
     file: Option<&Path>,

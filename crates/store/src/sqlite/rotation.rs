@@ -16,7 +16,7 @@ use super::{
     start_check,
 };
 
-/// Where the new secret key is kept.
+/// The new secret key, by where it is kept.
 #[derive(Clone, Debug)]
 pub enum NewSecretKey {
     /// In the data folder.
@@ -25,7 +25,7 @@ pub enum NewSecretKey {
     External(SecretKey),
 }
 
-/// What a rotation did.
+/// The result of a rotation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RotationReport {
     pub old: SecretKeyId,

@@ -150,7 +150,7 @@ pub(super) fn check_application_id(connection: &Connection, file: &Path) -> Resu
     Ok(())
 }
 
-/// Only a file that is no database at all is foreign. A damaged one, or one that cannot be read, may
+/// Only a file that is not a database at all is foreign. A damaged one, or one that cannot be read, may
 /// well be ours.
 fn open_error(error: rusqlite::Error, file: &Path) -> OpenError {
     match error.sqlite_error_code() {

@@ -71,7 +71,7 @@ impl fmt::Debug for SecretKey {
     }
 }
 
-/// Why a text or a file is no secret key. No message contains any part of it.
+/// Why a text or a file is not a secret key. No message contains any part of it.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretKeyError {
     #[error(
@@ -259,7 +259,7 @@ mod tests {
     #[test]
     fn key_is_read_in_hexadecimal_and_base64() {
         let bytes: Vec<u8> = (200..232).collect();
-        let written = [
+        let encodings = [
             HEXLOWER.encode(&bytes),
             HEXLOWER.encode(&bytes).to_uppercase(),
             BASE64.encode(&bytes),
@@ -267,8 +267,8 @@ mod tests {
             BASE64URL.encode(&bytes),
             format!("  {}\n", BASE64URL_NOPAD.encode(&bytes)),
         ];
-        let expected = SecretKey::parse(&written[0]).unwrap();
-        for text in &written {
+        let expected = SecretKey::parse(&encodings[0]).unwrap();
+        for text in &encodings {
             assert_eq!(SecretKey::parse(text).unwrap().bytes, expected.bytes, "case: {text}");
         }
         let short = HEXLOWER.encode(&bytes[1..]);

@@ -70,14 +70,14 @@ pub(crate) fn insert_for_earlier_epochs(
     Ok(())
 }
 
-const OF_EVENT: &str = "
+const SELECT_FOR_EVENT: &str = "
     SELECT event_id, delivery_id, at, kind, detail FROM decisions WHERE event_id = ?1 ORDER BY seq";
 
 pub(crate) fn list_for_event(
     connection: &impl SqlConnection,
     event: EventId,
 ) -> Result<Vec<EventDecision>> {
-    connection.read_all(OF_EVENT, params![blob(event)], |row| {
+    connection.read_all(SELECT_FOR_EVENT, params![blob(event)], |row| {
         Ok(EventDecision {
             event: id(row, 0)?,
             delivery: optional_id(row, 1)?,

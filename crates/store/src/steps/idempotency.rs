@@ -161,7 +161,7 @@ fn find_limit(
     Ok((!exists).then_some(limit))
 }
 
-// The keys of API requests are no part of the list.
+// The keys of API requests are not part of the list.
 const LIST: &str = "
     SELECT namespace, name, state, fence, operation, started_at, lease_until, completed_at,
            expires_at, length(result)

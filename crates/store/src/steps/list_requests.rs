@@ -183,7 +183,7 @@ fn read_accepted(
         }))
     };
     let found = query.read_page(connection, ACCEPTED_TABLE, limit, |row| id(row, 0), read)?;
-    let last_read = found.next.map(|event: EventId| (event, event.at()));
+    let last_read = found.next.map(|event: EventId| (event, event.created_at()));
     let rows =
         found.rows.into_iter().map(|row| (row.event, ReceivedRequest::Accepted(row))).collect();
     Ok(MergeInput { rows, last_read, rows_scanned: found.rows_scanned })

@@ -70,7 +70,7 @@ const REMOVE_UNUSED: &str = "
 /// Removes a slice of the files that are no longer needed; returns whether there are more.
 pub(crate) fn prune(connection: &impl SqlConnection, now: Timestamp) -> Result<bool> {
     let oldest: Option<EventId> = connection.find_one(OLDEST_EVENT, params![], |row| id(row, 0))?;
-    let since = unused_cutoff(now, oldest.map(|event| event.at()));
+    let since = unused_cutoff(now, oldest.map(|event| event.created_at()));
     let removed = connection.run(REMOVE_UNUSED, params![since.as_millis(), REMOVED_PER_SLICE])?;
     Ok(removed == REMOVED_PER_SLICE)
 }

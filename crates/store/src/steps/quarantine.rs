@@ -52,8 +52,8 @@ pub(crate) fn insert(
 ) -> Result<QuarantineResult> {
     let fingerprint = request.fingerprint();
     // Sealed for the row that it gets into.
-    let same = params![blob(request.source), fingerprint];
-    let row = connection.find_one(FIND_SAME, same, |row| row.get(0))?.unwrap_or(blob(request.id));
+    let values = params![blob(request.source), fingerprint];
+    let row = connection.find_one(FIND_SAME, values, |row| row.get(0))?.unwrap_or(blob(request.id));
     let head = QuarantinedHead {
         path: request.path.clone(),
         query: request.query.clone(),
@@ -122,12 +122,12 @@ fn evict(
     newest: RequestId,
     bytes_max: u64,
 ) -> Result<QuarantineResult> {
-    let mut stored = QuarantineResult { id: Some(newest), pushed_out: 0 };
+    let mut stored = QuarantineResult { id: Some(newest), evicted: 0 };
     while is_over_limit(connection, source, bytes_max)? {
         match find_displaced(connection, source, newest, bytes_max)? {
             Some(displaced) => {
                 remove(connection, displaced)?;
-                stored.pushed_out += 1;
+                stored.evicted += 1;
             }
             None => {
                 remove(connection, newest)?;
@@ -145,7 +145,7 @@ fn find_displaced(
     newest: RequestId,
     bytes_max: u64,
 ) -> Result<Option<RequestId>> {
-    let (own, is_stranger): (String, bool) =
+    let (newest_sender, is_stranger): (String, bool) =
         connection.read_one(NEWEST, params![blob(newest)], |row| Ok((row.get(0)?, row.get(1)?)))?;
     if !is_stranger {
         let values = params![blob(source), blob(newest)];
@@ -160,11 +160,11 @@ fn find_displaced(
         let values = params![blob(source), share];
         senders.extend(connection.find_one(sql, values, |row| row.get::<String>(0))?);
     }
-    // An address that is beyond its share itself displaces its own.
-    if senders.contains(&own) {
+    // A sender that is beyond its share displaces only its own requests.
+    if senders.contains(&newest_sender) {
         senders.clear();
     }
-    senders.push(own);
+    senders.push(newest_sender);
     for sender in senders {
         let values = params![blob(source), blob(newest), sender, is_stranger];
         let oldest = connection.find_one(OLDEST_OF_SENDER, values, |row| id(row, 0))?;
@@ -216,9 +216,9 @@ pub(crate) fn list(
 ) -> Result<Vec<QuarantinedRequest>> {
     let before = page.after.map_or([0xff; 16], blob);
     // Two statements, so that each uses its index.
-    let of_one = if source.is_some() { "source_id = ?3 AND" } else { "" };
+    let source_condition = if source.is_some() { "source_id = ?3 AND" } else { "" };
     let sql = format!(
-        "SELECT {COLUMNS} FROM quarantine WHERE {of_one} id < ?1 ORDER BY id DESC LIMIT ?2"
+        "SELECT {COLUMNS} FROM quarantine WHERE {source_condition} id < ?1 ORDER BY id DESC LIMIT ?2"
     );
     let source = source.map(blob);
     let mut values: Vec<&dyn SqlParameter> = vec![&before, &page.limit];

@@ -230,9 +230,9 @@ struct ReplayLane {
 
 impl ReplayLane {
     /// How many more items may be dispatched now.
-    fn room(&self, open_max: u64) -> usize {
-        let room = (self.selected - self.taken).min(open_max.saturating_sub(self.open));
-        usize::try_from(room).unwrap_or(usize::MAX)
+    fn dispatchable(&self, open_max: u64) -> usize {
+        let items = (self.selected - self.taken).min(open_max.saturating_sub(self.open));
+        usize::try_from(items).unwrap_or(usize::MAX)
     }
 }
 
@@ -272,7 +272,7 @@ pub(crate) fn scan_items(
         Ok(EndedItem { destination: row.get(0)?, number: row.get(1)?, outcome })
     })?;
     let running = job.state == ReplayState::Running && step.limit > 0;
-    let can_dispatch = running && lanes.iter().any(|lane| lane.room(step.open_max) > 0);
+    let can_dispatch = running && lanes.iter().any(|lane| lane.dispatchable(step.open_max) > 0);
     let unchanged = AdvanceReport {
         state: job.state,
         dispatched: BTreeMap::new(),
@@ -334,8 +334,9 @@ pub(crate) fn apply_step(
     record_ended(tx, &job, scan, &mut lanes, &mut counts)?;
     let mut dispatched = BTreeMap::new();
     if job.state == ReplayState::Running {
-        let rooms: Vec<usize> = lanes.iter().map(|lane| lane.room(step.open_max)).collect();
-        for (lane, share) in lanes.iter_mut().zip(distribute(step.limit, &rooms)) {
+        let limits: Vec<usize> =
+            lanes.iter().map(|lane| lane.dispatchable(step.open_max)).collect();
+        for (lane, share) in lanes.iter_mut().zip(distribute(step.limit, &limits)) {
             let skipped = dispatch(tx, &job, step, lane, share)?;
             if share > skipped.len() {
                 dispatched.insert(lane.id, share - skipped.len());

@@ -33,7 +33,7 @@ use crate::sql::{Dialect, Result, SqlConnection, SqlRow, params};
 const SCAN_MAX: usize = 5000;
 /// Items inserted by one transaction: a few milliseconds of the writer's time.
 const ITEMS_PER_SLICE: usize = 200;
-/// Scans of a preview, after which it reports that there may be more.
+/// Maximum number of scans of a preview; it reports then that there may be more.
 const fn preview_scans_max(depth: PreviewDepth) -> usize {
     match depth {
         PreviewDepth::Quick => 4,
@@ -206,11 +206,11 @@ fn filter_events<D: Dialect>(query: &mut SqlListQuery, filter: &ReplayFilter, se
     query.filter_rows("e.received_at >= {}", filter.since.map(Timestamp::as_millis));
     query.filter_rows("e.received_at < {}", filter.until.map(Timestamp::as_millis));
     query.filter_rows("e.key = {}", filter.key.clone());
-    let has_text: Vec<String> = searched
+    let text_conditions: Vec<String> = searched
         .iter()
         .map(|column| D::text_contains(&format!("lower(coalesce({column}, ''))"), "lower({})"))
         .collect();
-    query.filter_rows(&format!("({})", has_text.join(" OR ")), filter.search.clone());
+    query.filter_rows(&format!("({})", text_conditions.join(" OR ")), filter.search.clone());
 }
 
 // Returns the number of items of the lane, which may exist already.
@@ -290,7 +290,7 @@ impl PreviewScan {
         Self { spec, now, cursor, scans_left, preview: ReplayPreview::default() }
     }
 
-    /// Reads on.
+    /// Reads the next rows.
     pub(crate) fn scan_once(mut self, connection: &impl SqlConnection) -> Result<Self> {
         let scan = scan_rows(connection, &self.spec, self.now, self.cursor, usize::MAX)?;
         self.scans_left = self.scans_left.saturating_sub(1);

@@ -208,25 +208,25 @@ fn query_snapshot(
         RollupSubject::Source(id) => ("source", id.map(blob), OF_SOURCES),
         RollupSubject::Destination(id) => ("destination", id.map(blob), OF_DESTINATIONS),
     };
-    let mut only = None;
+    let mut subject_seq = None;
     if let Some(id) = id {
         let find_seq = format!("SELECT seq FROM {kind}s WHERE id = ?1");
-        only = snapshot.find_one(&find_seq, params![id], |row| row.get(0))?;
+        subject_seq = snapshot.find_one(&find_seq, params![id], |row| row.get(0))?;
         // An unknown id has no counts.
-        if only.is_none() {
+        if subject_seq.is_none() {
             return Ok(Vec::new());
         }
     }
     let mut buckets: BTreeMap<Timestamp, RollupCounts> = BTreeMap::new();
     let (since, until) = (query.since.as_millis(), query.until.as_millis());
-    snapshot.read_while(sql, params![query.width.secs(), since, until, only], |row| {
+    snapshot.read_while(sql, params![query.width.secs(), since, until, subject_seq], |row| {
         buckets.entry(time(row, 0)?).or_default().merge(&counts(row, 1)?);
         Ok(ControlFlow::Continue(()))
     })?;
     for ((subject, start), counts) in read_pending(snapshot)?.0 {
         let start = query.width.start(start);
-        let is_wanted =
-            subject.kind() == kind && only.is_none_or(|only: i64| only == subject.seq());
+        let is_wanted = subject.kind() == kind
+            && subject_seq.is_none_or(|subject_seq: i64| subject_seq == subject.seq());
         if is_wanted && (query.since..query.until).contains(&start) {
             buckets.entry(start).or_default().merge(&counts);
         }

@@ -141,8 +141,8 @@ pub(crate) fn apply_late_answer(
     settlement: &Settlement,
 ) -> Result<SettleResult> {
     let sent_id = settlement.sent.as_ref().and_then(|sent| sent.id.clone());
-    let is_there = tx.destination_seq(settlement.destination)?.is_some();
-    if sent_id.is_none() || settlement.next != NextStep::Succeeded || !is_there {
+    let has_destination = tx.destination_seq(settlement.destination)?.is_some();
+    if sent_id.is_none() || settlement.next != NextStep::Succeeded || !has_destination {
         return Ok(SettleResult::ClaimLost);
     }
     let found = tx.find_one(DELIVERY_BY_ID, params![blob(settlement.delivery)], read_target)?;

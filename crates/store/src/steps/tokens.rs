@@ -41,8 +41,8 @@ pub(crate) fn add(connection: &impl SqlConnection, token: &ApiToken) -> Result<b
         connection.run(REMOVE_EXPIRED_SESSIONS, params![token.created_at.as_millis()])?;
     }
     // A token removed while a session is being started with it ends that session too.
-    if let Some(with) = begun_with
-        && !connection.exists(EXISTS, params![blob(with)])?
+    if let Some(token) = begun_with
+        && !connection.exists(EXISTS, params![blob(token)])?
     {
         return Ok(false);
     }

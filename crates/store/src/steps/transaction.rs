@@ -46,14 +46,18 @@ pub(crate) trait StepTransaction: SqlConnection {
     fn uncache_key(&mut self, key: KeyDigest);
 }
 
-/// Whether the tables `wills`, `said`, `awaited` and `callbacks` may have rows. Gateways that send no
-/// messages never query them. A hint is set with the first row and stays set; after a rollback it may be
-/// set for an empty table, never unset for a filled one. Opening the store empties the first two tables.
+/// Whether tables that only messages use may have rows. Gateways that send no messages never query them.
+/// A hint is set with the first row and stays set; after a rollback it may be set for an empty table,
+/// never unset for a filled one. Opening the store empties the first two tables.
 #[expect(clippy::struct_excessive_bools, reason = "one for each table")]
 #[derive(Debug, Default)]
 pub(crate) struct PresenceHints {
+    /// Table `wills`.
     pub(crate) crash_outcomes: bool,
+    /// Table `said`.
     pub(crate) stored_statuses: bool,
+    /// Table `awaited`.
     pub(crate) awaited_statuses: bool,
+    /// Table `callbacks`.
     pub(crate) callbacks: bool,
 }

@@ -72,12 +72,12 @@ fn section(name: &str, command: &Command) -> String {
         |id: &str| command.get_arguments().any(|arg| arg.get_id() == id && !arg.is_hide_set());
     let uses_gateway =
         ["server", "token", "json"].into_iter().all(has) && !name.ends_with("doctor");
-    let is_own = |arg: &&Arg| {
+    let is_specific = |arg: &&Arg| {
         let id = arg.get_id().as_str();
         let is_described_elsewhere = GLOBAL.contains(&id) || (uses_gateway && COMMON.contains(&id));
         !arg.is_hide_set() && !is_described_elsewhere
     };
-    let rows: String = command.get_arguments().filter(is_own).map(row).collect();
+    let rows: String = command.get_arguments().filter(is_specific).map(row).collect();
     if !rows.is_empty() {
         let _always = write!(text, "\n| argument | meaning |\n| --- | --- |\n{rows}");
     }
@@ -109,12 +109,12 @@ fn value(arg: &Arg) -> String {
 }
 
 fn row(arg: &Arg) -> String {
-    let takes = arg.get_action().takes_values();
+    let takes_value = arg.get_action().takes_values();
     let name = match (arg.get_short(), arg.get_long()) {
         (None, None) => value(arg),
         (short, long) => {
             let short = short.map(|short| format!("-{short}, ")).unwrap_or_default();
-            let value = if takes { format!(" {}", value(arg)) } else { String::new() };
+            let value = if takes_value { format!(" {}", value(arg)) } else { String::new() };
             format!("{short}--{}{value}", long.unwrap_or_default())
         }
     };
@@ -122,10 +122,10 @@ fn row(arg: &Arg) -> String {
         arg.get_help().map(ToString::to_string).unwrap_or_default().replace('|', "\\|");
     let choices: Vec<String> =
         arg.get_possible_values().iter().map(|value| format!("`{}`", value.get_name())).collect();
-    if takes && !choices.is_empty() {
+    if takes_value && !choices.is_empty() {
         let _always = write!(meaning, "; one of {}", choices.join(", "));
     }
-    if let Some(default) = arg.get_default_values().first().filter(|_| takes) {
+    if let Some(default) = arg.get_default_values().first().filter(|_| takes_value) {
         let _always = write!(meaning, " [default: {}]", default.to_string_lossy());
     }
     if let Some(env) = arg.get_env() {

@@ -49,8 +49,8 @@ pub(crate) struct DiffArgs {
 pub(super) async fn run(args: &ApplyArgs) -> Result<(), CliError> {
     let document = read_config(&args.file).map_err(CliError::settings)?;
     let call = calls::apply_configuration(&document)
-        .with_some("prune", args.prune.then_some("true"))
-        .with_some("dry_run", args.dry_run.then_some("true"));
+        .query_some("prune", args.prune.then_some("true"))
+        .query_some("dry_run", args.dry_run.then_some("true"));
     let report = ApiClient::new(&args.remote)?.call(call).await?;
     if args.remote.json {
         output::print_line(json!(report))?;

@@ -43,7 +43,7 @@ pub(super) struct ConfigCheckReport {
     pub(super) unset: BTreeSet<String>,
 }
 
-/// Checks every part of a configuration that replaces `before`. An unset variable is no problem: the
+/// Checks every part of a configuration that replaces `before`. An unset variable is not a problem: the
 /// gateway may have it.
 pub(super) fn check(
     before: &Configuration,

@@ -96,16 +96,16 @@ pub(super) async fn run(command: DlqCommand) -> Result<(), CliError> {
     match command {
         DlqCommand::List { destination, reason, kind, group, page } => {
             let call = calls::list_dead_letters()
-                .with_some("destination", destination.as_deref())
-                .with_some("reason", reason.as_deref())
-                .with_some("kind", kind.as_deref())
-                .with_some("group", group.as_deref());
+                .query_some("destination", destination.as_deref())
+                .query_some("reason", reason.as_deref())
+                .query_some("kind", kind.as_deref())
+                .query_some("group", group.as_deref());
             print_page(&page, call, &COLUMNS, "No dead letters.").await
         }
         DlqCommand::Groups { destination, source, page } => {
             let call = calls::list_dead_letter_groups()
-                .with_some("destination", destination.as_deref())
-                .with_some("source", source.as_deref());
+                .query_some("destination", destination.as_deref())
+                .query_some("source", source.as_deref());
             print_page(&page, call, &GROUP_COLUMNS, "No dead letters.").await
         }
         DlqCommand::Show { id, remote } => show(&remote, &id).await,

@@ -26,9 +26,9 @@ pub(super) async fn list(remote: &GatewayArgs, event: &str) -> Result<(), CliErr
         return Ok(());
     }
     output::print_table(&COLUMNS, &rows)?;
-    let all = details["duplicate_count"].as_u64().unwrap_or(0);
-    if all > rows.len() as u64 {
-        output::note(&format!("\n{all} duplicates were received; only these are stored."));
+    let total = details["duplicate_count"].as_u64().unwrap_or(0);
+    if total > rows.len() as u64 {
+        output::note(&format!("\n{total} duplicates were received; only these are stored."));
     }
     Ok(())
 }
@@ -39,7 +39,7 @@ pub(super) async fn show(
     n: u32,
     exact: bool,
 ) -> Result<(), CliError> {
-    let call = calls::compare_duplicate(event, n).with_some("exact", exact.then_some("true"));
+    let call = calls::compare_duplicate(event, n).query_some("exact", exact.then_some("true"));
     let comparison = ApiClient::new(remote)?.call_json(call).await?;
     if remote.json {
         return output::print_line(&comparison);

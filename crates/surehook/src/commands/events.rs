@@ -169,7 +169,7 @@ pub(super) async fn run(command: EventsCommand) -> Result<(), CliError> {
             };
             let call = filter
                 .into_iter()
-                .fold(calls::list_events(), |call, (name, value)| call.with(name, value));
+                .fold(calls::list_events(), |call, (name, value)| call.query(name, value));
             print_page(&args.page, call, &COLUMNS, empty).await
         }
         EventsCommand::Show { id, remote } => show(&remote, &id).await,
@@ -243,7 +243,7 @@ async fn body(remote: &GatewayArgs, id: &str, exact: bool) -> Result<(), CliErro
         true => calls::get_delivery_body(id),
         false => calls::get_event_body(id),
     };
-    let call = call.with_some("exact", exact.then_some("true"));
+    let call = call.query_some("exact", exact.then_some("true"));
     let body = ApiClient::new(remote)?.call_raw(call).await?.into_body();
     output::write_bytes(&body)?;
     let mask = MASK.as_bytes();
@@ -265,7 +265,8 @@ const DELIVERY_COLUMNS: [(&str, &str); 6] = [
 /// Prints new events from the gateway's stream. Reconnects after a broken connection and resumes there.
 async fn tail(remote: &GatewayArgs, source: Option<&str>) -> Result<(), CliError> {
     let client = ApiClient::new(remote)?;
-    let call = calls::stream_updates().with("types", "event.received").with_some("source", source);
+    let call =
+        calls::stream_updates().query("types", "event.received").query_some("source", source);
     let mut follower = StreamFollower { last_id: None, was_ready: false, down_since: None };
     loop {
         tokio::select! {

@@ -78,8 +78,8 @@ pub(super) async fn run(command: IdempotencyCommand) -> Result<(), CliError> {
     match command {
         IdempotencyCommand::List { namespace, key, page } => {
             let call = calls::list_idempotency_keys()
-                .with_some("namespace", namespace.as_deref())
-                .with_some("key", key.as_deref());
+                .query_some("namespace", namespace.as_deref())
+                .query_some("key", key.as_deref());
             print_page(&page, call, &COLUMNS, "No idempotency keys.").await
         }
         IdempotencyCommand::Show { namespace, key, remote } => {

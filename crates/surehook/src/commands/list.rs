@@ -20,8 +20,8 @@ pub(super) async fn print_page<T>(
     columns: &Columns,
     empty: &str,
 ) -> Result<(), CliError> {
-    let call = call.with("limit", &args.limit.to_string());
-    let call = call.with_some("cursor", args.cursor.as_deref());
+    let call = call.query("limit", &args.limit.to_string());
+    let call = call.query_some("cursor", args.cursor.as_deref());
     let list = ApiClient::new(&args.remote)?.call_json(call).await?;
     print_list(&args.remote, &list, columns, empty)
 }

@@ -71,7 +71,7 @@ const COLUMNS: [(&str, &str); 7] = [
 pub(super) async fn run(command: QuarantineCommand) -> Result<(), CliError> {
     match command {
         QuarantineCommand::List { source, page } => {
-            let call = calls::list_quarantine().with_some("source", source.as_deref());
+            let call = calls::list_quarantine().query_some("source", source.as_deref());
             print_page(&page, call, &COLUMNS, "No quarantined requests.").await
         }
         QuarantineCommand::Show { id, remote } => show(&remote, &id).await,

@@ -289,11 +289,11 @@ async fn watch(client: &ApiClient, remote: &GatewayArgs, id: &str) -> Result<(),
     let bar = if remote.json { ProgressBar::hidden() } else { ProgressBar::new(0) };
     bar.set_style(bar_style()?);
     let mut last = String::new();
-    let mut seen_at = Instant::now();
+    let mut answered_at = Instant::now();
     let ended = loop {
         match client.call(calls::get_replay(id)).await {
             Ok(job) => {
-                seen_at = Instant::now();
+                answered_at = Instant::now();
                 update_bar(&bar, &job);
                 let line = json!(job).to_string();
                 if remote.json && line != last {
@@ -305,7 +305,9 @@ async fn watch(client: &ApiClient, remote: &GatewayArgs, id: &str) -> Result<(),
                 last = line;
             }
             // The job survives a restart of the gateway and resumes.
-            Err(failure) if failure.is_unreachable() && seen_at.elapsed() < RECONNECT_TIMEOUT => {
+            Err(failure)
+                if failure.is_unreachable() && answered_at.elapsed() < RECONNECT_TIMEOUT =>
+            {
                 bar.set_message("the gateway does not respond");
             }
             Err(failure) => return Err(failure),

@@ -38,8 +38,8 @@ const COLUMNS: [(&str, &str); 8] = [
 pub(super) async fn run(command: RequestsCommand) -> Result<(), CliError> {
     let RequestsCommand::List { outcome, source, reason, page } = command;
     let call = calls::list_requests()
-        .with_some("outcome", outcome.as_deref())
-        .with_some("source", source.as_deref())
-        .with_some("reason", reason.as_deref());
+        .query_some("outcome", outcome.as_deref())
+        .query_some("source", source.as_deref())
+        .query_some("reason", reason.as_deref());
     print_page(&page, call, &COLUMNS, "No matching requests.").await
 }

@@ -43,8 +43,8 @@ pub(super) fn run(args: &RestoreArgs) -> Result<(), CliError> {
         }));
     }
     output::print_line(format!("restored {} events into {}", contents.events, data.display()))?;
-    if let Some(aside) = &restored.previous_moved_to {
-        output::note(&format!("The previous database was moved to {}", aside.display()));
+    if let Some(folder) = &restored.previous_moved_to {
+        output::note(&format!("The previous database was moved to {}", folder.display()));
     }
     output::note(
         "The key of the secrets is not part of a backup: the gateway needs the secret key of the time of \

@@ -117,8 +117,8 @@ struct MessageContentArgs {
 
 fn parse_location(text: &str) -> Result<(f64, f64), String> {
     let parse = |part: &str| part.trim().parse::<f64>().ok().filter(|degrees| degrees.is_finite());
-    let both = text.split_once(',').and_then(|(lat, lon)| Some((parse(lat)?, parse(lon)?)));
-    both.ok_or_else(|| "expected LATITUDE,LONGITUDE in degrees".to_owned())
+    let location = text.split_once(',').and_then(|(lat, lon)| Some((parse(lat)?, parse(lon)?)));
+    location.ok_or_else(|| "expected LATITUDE,LONGITUDE in degrees".to_owned())
 }
 
 fn parse_contact(text: &str) -> Result<(String, String), String> {
@@ -273,12 +273,12 @@ async fn upload(
 ) -> Result<Value, CliError> {
     let bytes = files::read(path)?;
     let name = path.file_name().map(|name| name.to_string_lossy());
-    // Its JSON: a destination with a masked token is no valid spec.
+    // As JSON, because a destination with a masked token is not a valid spec.
     let kind = client.call_json(calls::get_destination(destination)).await?["kind"].take();
     let to = (kind == DestinationKind::WhatsappCloud.as_str()).then_some(destination);
     let call = calls::upload_media(bytes)
-        .with_some("filename", name.as_deref())
-        .with_some("destination", to)
+        .query_some("filename", name.as_deref())
+        .query_some("destination", to)
         .idempotent(&format!("{key}-file"));
     let bar = ProgressBar::new_spinner().with_message(format!("uploading {}", path.display()));
     bar.enable_steady_tick(POLL_INTERVAL);

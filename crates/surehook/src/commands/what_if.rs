@@ -90,27 +90,28 @@ struct Candidate {
 
 impl WhatIfArgs {
     fn candidates(&self) -> Result<Vec<Candidate>, CliError> {
-        let own = self.own_change();
+        let change = self.changed_settings();
         let mut policies: Vec<&String> = self.compare.iter().chain(&self.retry).collect();
         policies.dedup();
         if policies.is_empty() {
-            if own.is_empty() {
+            if change.is_empty() {
                 let error = anyhow!("nothing to compare with");
                 let hint = "Pass --retry, --rate, --circuit, --concurrency, --timeout or --delay, or --compare quick,short,standard.";
                 return Err(CliError::refused(error).hint(hint));
             }
-            return Ok(vec![Candidate { name: "changed".to_owned(), change: own }]);
+            return Ok(vec![Candidate { name: "changed".to_owned(), change }]);
         }
+        let other_settings = change;
         let candidates = policies.into_iter().map(|policy| {
             let PolicySpec { name, fields: mut change } = read_policy(policy)?;
-            change.extend(own.clone());
+            change.extend(other_settings.clone());
             Ok(Candidate { name, change })
         });
         candidates.collect()
     }
 
-    /// The options that are no policy.
-    fn own_change(&self) -> Map<String, Value> {
+    /// The options other than the retry policy.
+    fn changed_settings(&self) -> Map<String, Value> {
         let text = |value: HumanDuration| json!(value);
         let fields = [
             ("rate", self.rate.clone()),
@@ -119,8 +120,9 @@ impl WhatIfArgs {
             ("timeout", self.timeout.map(text)),
             ("delay", self.delay.map(text)),
         ];
-        let given = fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
-        given.collect()
+        let changed =
+            fields.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?)));
+        changed.collect()
     }
 }
 

@@ -184,7 +184,7 @@ async fn failed_tokens_are_throttled_per_address_and_valid_ones_still_work() {
     assert!(!wrong.header("retry-after").is_empty());
     let right = format!("token={}", gateway.token());
     gateway.request(Method::POST, "/login", &form, right).await.expect(303);
-    // No token at all is no guess.
+    // A request without a token does not count as a guess.
     gateway.request(Method::GET, "/api/v1/stats", &[], "").await.expect(401);
 }
 

@@ -81,7 +81,7 @@ async fn missing_resource_returns_not_found_problem() {
 #[tokio::test]
 async fn wrong_method_returns_allow_header() {
     let gateway = Gateway::start().await;
-    for (method, path, right) in [
+    for (method, path, expected) in [
         ("DELETE", "/events", vec!["GET"]),
         ("PATCH", "/sources", vec!["GET", "POST"]),
         ("POST", "/sources/demo", vec!["DELETE", "GET", "PUT"]),
@@ -97,14 +97,14 @@ async fn wrong_method_returns_allow_header() {
         let mut allowed: Vec<&str> =
             response.header("allow").split(',').map(str::trim).filter(|m| *m != "HEAD").collect();
         allowed.sort_unstable();
-        assert_eq!(allowed, right, "case: {method} {path}");
+        assert_eq!(allowed, expected, "case: {method} {path}");
     }
 }
 
 #[tokio::test]
 async fn invalid_query_parameter_is_named_in_the_problem() {
     let gateway = Gateway::start().await;
-    for (path, named) in [
+    for (path, text) in [
         ("/events?limit=0", "limit"),
         ("/events?limit=-1", "limit"),
         ("/events?limit=1000000000", "limit"),
@@ -123,7 +123,7 @@ async fn invalid_query_parameter_is_named_in_the_problem() {
     ] {
         let response = gateway.get(path).await.expect(422);
         assert_eq!(response.code(), "invalid", "case: {path}");
-        assert!(response.detail().contains(named), "case: {path}: {}", response.detail());
+        assert!(response.detail().contains(text), "case: {path}: {}", response.detail());
     }
 }
 
@@ -172,8 +172,8 @@ async fn event_details_show_the_request_and_mask_secrets() {
     let path = "/in/in/sub/path?phase=1&token=canary-query";
     let id = gateway.request(Method::POST, path, &headers, body).await.expect(200).event_id();
 
-    let shown = gateway.get(&format!("/events/{id}")).await.expect(200);
-    let event = shown.json();
+    let response = gateway.get(&format!("/events/{id}")).await.expect(200);
+    let event = response.json();
     assert_eq!(event["request"]["path"], "/sub/path");
     assert_eq!(event["request"]["remote"], "127.0.0.1");
     assert_eq!(event["sha256"].as_str().unwrap().len(), 64);
@@ -182,7 +182,7 @@ async fn event_details_show_the_request_and_mask_secrets() {
     assert_eq!(line("content-type")["text"], "text/html");
     assert_eq!(line("x-bytes")["base64"], "Y2Fm6Q==");
     assert!(event["request"]["query"].as_str().unwrap().contains("phase=1"), "{event}");
-    assert!(!shown.text().contains("canary"), "{event}");
+    assert!(!response.text().contains("canary"), "{event}");
 
     let stored = gateway.get(&format!("/events/{id}/body")).await.expect(200);
     assert_eq!(stored.body, body);
@@ -228,10 +228,10 @@ async fn api_lists_counts_and_replays_dead_letters() {
     assert_eq!(webhook_ids, HashSet::from([event]));
     let stats = gateway.get("/dead-letters/stats").await.expect(200).json();
     assert_eq!(stats["invalid_endpoint"], json!({ "total": 1, "pending": 0 }));
-    for too_soon in [id, new] {
-        let again = gateway.post(&format!("/deliveries/{too_soon}/replay"), &json!({})).await;
-        assert_eq!(again.clone().expect(429).code(), "replayed_too_soon");
-        let wait: u64 = again.header("retry-after").parse().unwrap();
+    for delivery in [id, new] {
+        let repeat = gateway.post(&format!("/deliveries/{delivery}/replay"), &json!({})).await;
+        assert_eq!(repeat.clone().expect(429).code(), "replayed_too_soon");
+        let wait: u64 = repeat.header("retry-after").parse().unwrap();
         assert!((1..=60).contains(&wait), "{wait}");
     }
 }

@@ -26,9 +26,9 @@ async fn run(folder: &Path, args: &[&str]) -> CommandOutput {
 }
 
 #[track_caller]
-fn json(ran: &CommandOutput) -> Value {
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-    serde_json::from_str(&ran.stdout).unwrap()
+fn json(output: &CommandOutput) -> Value {
+    assert_eq!(output.code, Some(0), "{output:?}");
+    serde_json::from_str(&output.stdout).unwrap()
 }
 
 fn utf8(path: &Path) -> &str {
@@ -164,14 +164,14 @@ async fn backup_and_restore_overwrite_only_with_force_and_keep_the_old_database(
     let occupied = run(&folder, &["restore", "copy.db"]).await;
     let forced = json(&run(&folder, &["restore", "copy.db", "--force", "--json"]).await);
 
-    for (name, ran, hint) in [
+    for (name, output, hint) in [
         ("a backup is there", &there, "--force"),
         ("it is the original", &onto, "another name"),
         ("a gateway runs", &running, "Stop the gateway"),
         ("a database is there", &occupied, "--force"),
     ] {
-        assert_eq!(ran.code, Some(5), "case: {name}: {ran:?}");
-        assert!(ran.stderr.contains(hint), "case: {name}: {ran:?}");
+        assert_eq!(output.code, Some(5), "case: {name}: {output:?}");
+        assert!(output.stderr.contains(hint), "case: {name}: {output:?}");
     }
     // The replaced database can still be read.
     let replaced = forced["set_aside"].as_str().unwrap();
@@ -203,9 +203,9 @@ async fn damaged_or_foreign_file_is_not_restored() {
         ("no database", "text.db", 1),
         ("not there", "nothing.db", 4),
     ] {
-        let ran = run(folder, &["restore", file, "--data", "other"]).await;
-        assert_eq!(ran.code, Some(code), "case: {name}: {ran:?}");
-        assert!(ran.stderr.contains("error: "), "case: {name}: {ran:?}");
+        let output = run(folder, &["restore", file, "--data", "other"]).await;
+        assert_eq!(output.code, Some(code), "case: {name}: {output:?}");
+        assert!(output.stderr.contains("error: "), "case: {name}: {output:?}");
         assert!(!folder.join("other/surehook.db").exists(), "case: {name}");
     }
     let empty = run(folder, &["backup", "b.db", "--data", "nowhere"]).await;

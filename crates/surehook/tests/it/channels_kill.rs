@@ -165,16 +165,18 @@ async fn heavy_cloud_api_messages_are_not_resent_before_status_or_deadline() {
     let messages = meta.messages();
     let messages_by_recipient = by_recipient(&messages);
     assert_eq!(messages_by_recipient.len(), MESSAGES);
-    for (to, all) in &messages_by_recipient {
-        for pair in all.windows(2) {
+    for (to, sent) in &messages_by_recipient {
+        for pair in sent.windows(2) {
             let gap = pair[1].at - pair[0].at;
             assert!(gap >= STATUS_DEADLINE, "{to} was resent after {gap:?}");
             assert_eq!(pair[0].our_id, pair[1].our_id, "{to}");
         }
     }
     for message in confirmed {
-        let later =
-            messages_by_recipient[&*message.to].iter().filter(|one| one.at > confirmed_at).count();
+        let later = messages_by_recipient[&*message.to]
+            .iter()
+            .filter(|message| message.at > confirmed_at)
+            .count();
         assert_eq!(later, 0, "{} was resent after its status update", message.to);
     }
     let resent = messages.len() - messages_by_recipient.len();

@@ -20,9 +20,9 @@ async fn run(folder: &Path, args: &[&str]) -> CommandOutput {
 
 /// The header that `sign` prints for a body.
 async fn signed(folder: &Path, file: &str) -> String {
-    let ran = run(folder, &["sign", "stripe", "--secret", SECRET, file]).await;
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-    ran.stdout.trim_end().to_owned()
+    let output = run(folder, &["sign", "stripe", "--secret", SECRET, file]).await;
+    assert_eq!(output.code, Some(0), "{output:?}");
+    output.stdout.trim_end().to_owned()
 }
 
 #[tokio::test]
@@ -96,10 +96,10 @@ async fn failed_verification_is_explained_with_likely_mistake() {
         ("another secret", &["--secret", "guess", "-H", &header, "body.json"], "Check the secret"),
     ];
     for (name, more, expected) in cases {
-        let ran = run(folder, &[&["verify", "stripe"], more].concat()).await;
-        assert_eq!(ran.code, Some(1), "case: {name}: {ran:?}");
-        assert!(ran.stderr.contains(expected), "case: {name}: {ran:?}");
-        assert!(!ran.stderr.contains(SECRET), "case: {name}: {ran:?}");
+        let output = run(folder, &[&["verify", "stripe"], more].concat()).await;
+        assert_eq!(output.code, Some(1), "case: {name}: {output:?}");
+        assert!(output.stderr.contains(expected), "case: {name}: {output:?}");
+        assert!(!output.stderr.contains(SECRET), "case: {name}: {output:?}");
     }
     let json = ["verify", "stripe", "--secret", "guess", "-H", &header, "--json", "body.json"];
     let json = run(folder, &json).await;
@@ -112,9 +112,9 @@ async fn failed_verification_is_explained_with_likely_mistake() {
         (&["verify", "stripe", "--secret", "x", "-H", "nonsense", "body.json"], "Name: value"),
         (&["verify", "stripe", "--secret", "x", "--now", "noon", "body.json"], "--now"),
     ] {
-        let ran = run(folder, args).await;
-        assert_eq!(ran.code, Some(5), "{ran:?}");
-        assert!(ran.stderr.contains(expected), "{ran:?}");
+        let output = run(folder, args).await;
+        assert_eq!(output.code, Some(5), "{output:?}");
+        assert!(output.stderr.contains(expected), "{output:?}");
     }
     let generic = ["generic", "--secret", "s", "--verify", "{ hmac = { header = \"x-sig\" } }"];
     let signed = run(folder, &[&["sign"], &generic[..], &["body.json"]].concat()).await;
@@ -133,8 +133,8 @@ async fn gateway_with_stripe(sink: &Sink) -> Gateway {
     Gateway::start_with(&format!("{}{source}", route_settings(&sink.url(), ""))).await
 }
 
-fn statuses(ran: &CommandOutput) -> Vec<&str> {
-    ran.stdout.lines().filter_map(|line| line.split_whitespace().nth(1)).collect()
+fn statuses(output: &CommandOutput) -> Vec<&str> {
+    output.stdout.lines().filter_map(|line| line.split_whitespace().nth(1)).collect()
 }
 
 #[tokio::test]
@@ -172,9 +172,9 @@ async fn send_test_with_preset_sends_sample_events() {
         ("no such source or preset", &["send-test", "absent"], 4, "No such source"),
         ("unverified", &["send-test", "in", "--bad-sig"], 5, "does not verify signatures"),
     ] {
-        let ran = gateway.cli(args).await;
-        assert_eq!(ran.code, Some(code), "case: {name}: {ran:?}");
-        assert!(ran.stderr.contains(expected), "case: {name}: {ran:?}");
+        let output = gateway.cli(args).await;
+        assert_eq!(output.code, Some(code), "case: {name}: {output:?}");
+        assert!(output.stderr.contains(expected), "case: {name}: {output:?}");
     }
     let sources = gateway.cli(&["sources", "list"]).await;
     let line =

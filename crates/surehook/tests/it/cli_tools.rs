@@ -64,9 +64,9 @@ async fn send_test_signs_event_for_its_source() {
             "cannot read",
         ),
     ] {
-        let ran = run_surehook(gateway.folder(), args, &server).await;
-        assert_eq!(ran.code, Some(code), "case: {name}: {ran:?}");
-        assert!(ran.stderr.contains(expected), "case: {name}: {ran:?}");
+        let output = run_surehook(gateway.folder(), args, &server).await;
+        assert_eq!(output.code, Some(code), "case: {name}: {output:?}");
+        assert!(output.stderr.contains(expected), "case: {name}: {output:?}");
     }
     fs::write(gateway.folder().join("body.json"), "{\"id\":\"mine\"}").unwrap();
     let args = ["send-test", "basic", "--secret", "lovelace-lovelace", "--body", "body.json"];
@@ -95,10 +95,13 @@ async fn read_only_commands_work_on_data_folder_without_gateway() {
         ] {
             let mut args = args.to_vec();
             args.extend(["--data", "data", "--json"]);
-            let ran = run_surehook(&folder, &args, &[]).await;
-            assert_eq!(ran.code, Some(0), "case: {round}: {args:?}: {ran:?}");
+            let output = run_surehook(&folder, &args, &[]).await;
+            assert_eq!(output.code, Some(0), "case: {round}: {args:?}: {output:?}");
             let is_exempt = args.contains(&"dlq") || args.contains(&"export");
-            assert!(is_exempt || ran.stdout.contains(&event), "case: {round}: {args:?}: {ran:?}");
+            assert!(
+                is_exempt || output.stdout.contains(&event),
+                "case: {round}: {args:?}: {output:?}"
+            );
         }
         match round {
             "running" => gateway.kill9(),
@@ -119,9 +122,9 @@ async fn read_only_commands_work_on_data_folder_without_gateway() {
             "No such",
         ),
     ] {
-        let ran = run_surehook(&folder, args, &[]).await;
-        assert_eq!(ran.code, Some(code), "case: {name}: {ran:?}");
-        assert!(ran.stderr.contains(expected), "case: {name}: {ran:?}");
+        let output = run_surehook(&folder, args, &[]).await;
+        assert_eq!(output.code, Some(code), "case: {name}: {output:?}");
+        assert!(output.stderr.contains(expected), "case: {name}: {output:?}");
     }
 }
 
@@ -181,9 +184,12 @@ async fn config_show_prints_origins_and_config_check_reports_errors() {
 async fn completions_and_man_pages_cover_every_command() {
     let folder = tempfile::tempdir().unwrap();
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
-        let ran = run_surehook(folder.path(), &["completions", shell], &[]).await;
-        assert_eq!(ran.code, Some(0), "{ran:?}");
-        assert!(ran.stdout.contains("send-test") && !ran.stdout.contains("bench-sink"), "{shell}");
+        let output = run_surehook(folder.path(), &["completions", shell], &[]).await;
+        assert_eq!(output.code, Some(0), "{output:?}");
+        assert!(
+            output.stdout.contains("send-test") && !output.stdout.contains("bench-sink"),
+            "{shell}"
+        );
     }
     let page = run_surehook(folder.path(), &["man"], &[]).await;
     assert!(page.stdout.contains(".TH surehook 1"), "{page:?}");
@@ -217,10 +223,13 @@ async fn color_and_quiet_options_control_output() {
         let args: Vec<&str> = list.into_iter().chain(more).collect();
         let mut env = base.to_vec();
         env.extend(variable.map(|variable| (variable.to_owned(), "1".to_owned())));
-        let ran = run_surehook(gateway.folder(), &args, &env).await;
-        assert_eq!(ran.stdout.contains('\u{1b}'), has_color, "case: {name}: {ran:?}");
+        let output = run_surehook(gateway.folder(), &args, &env).await;
+        assert_eq!(output.stdout.contains('\u{1b}'), has_color, "case: {name}: {output:?}");
         // Notes go to stderr and never into the list on stdout.
-        assert!(ran.stderr.contains("--cursor") && !ran.stdout.contains("--cursor"), "{ran:?}");
+        assert!(
+            output.stderr.contains("--cursor") && !output.stdout.contains("--cursor"),
+            "{output:?}"
+        );
     }
     let args = ["-q", "events", "list", "--limit", "1"];
     let quiet = run_surehook(gateway.folder(), &args, &base).await;

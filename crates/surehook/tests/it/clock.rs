@@ -48,13 +48,13 @@ async fn body_status(gateway: &FakeClockGateway, event: &str) -> u16 {
     response.status.as_u16()
 }
 
-async fn body_is_gone(gateway: &FakeClockGateway, event: &str) {
+async fn wait_until_body_is_removed(gateway: &FakeClockGateway, event: &str) {
     eventually(WAIT_LIMIT, || async { (body_status(gateway, event).await != 200).then_some(()) })
         .await;
 }
 
-/// The only delivery, once it has this status.
-async fn delivery_is(gateway: &FakeClockGateway, status: &str) -> Value {
+/// Waits until the only delivery has this status; returns it.
+async fn wait_for_delivery(gateway: &FakeClockGateway, status: &str) -> Value {
     eventually(WAIT_LIMIT, || async {
         let list = gateway.api(Method::GET, "/deliveries", None).await.expect(200).json();
         list["data"].as_array().unwrap().iter().find(|row| row["status"] == status).cloned()
@@ -66,7 +66,7 @@ async fn clock(gateway: &FakeClockGateway) -> Value {
     gateway.api(Method::GET, "/clock", None).await.expect(200).json()
 }
 
-async fn clock_is_in_doubt(gateway: &FakeClockGateway, in_doubt: bool) {
+async fn wait_for_doubt(gateway: &FakeClockGateway, in_doubt: bool) {
     eventually(WAIT_LIMIT, || async {
         (clock(gateway).await["in_doubt"] == in_doubt).then_some(())
     })
@@ -79,10 +79,10 @@ async fn clock_ten_years_ahead_at_boot_removes_nothing_until_it_is_confirmed() {
     let gateway = gateway(&sink, &json!({})).await;
     let event = event_id(&post(&gateway, "in", "a").await);
     let brief = event_id(&post(&gateway, "brief", "b").await);
-    delivery_is(&gateway, "succeeded").await;
+    wait_for_delivery(&gateway, "succeeded").await;
     let gateway = gateway.restart(60, TEN_YEARS).await;
     // By the time that has really passed, this body is too old: pruning has run.
-    body_is_gone(&gateway, &brief).await;
+    wait_until_body_is_removed(&gateway, &brief).await;
 
     assert_eq!(body_status(&gateway, &event).await, 200, "history is kept");
     assert_eq!(post(&gateway, "in", "a").await["status"], "duplicate", "keys are kept");
@@ -93,7 +93,7 @@ async fn clock_ten_years_ahead_at_boot_removes_nothing_until_it_is_confirmed() {
 
     let confirmed = gateway.api(Method::POST, "/clock/confirm", None).await.expect(200).json();
     assert_eq!(confirmed["in_doubt"], false, "{confirmed}");
-    body_is_gone(&gateway, &event).await;
+    wait_until_body_is_removed(&gateway, &event).await;
     assert_eq!(post(&gateway, "in", "a").await["status"], "accepted");
 }
 
@@ -102,12 +102,12 @@ async fn clock_that_is_right_again_after_a_boot_needs_no_confirmation() {
     let sink = Sink::ok().await;
     let gateway = gateway(&sink, &json!({})).await;
     post(&gateway, "in", "a").await;
-    delivery_is(&gateway, "succeeded").await;
+    wait_for_delivery(&gateway, "succeeded").await;
     let gateway = gateway.restart(60, 60 * DAY).await;
-    clock_is_in_doubt(&gateway, true).await;
+    wait_for_doubt(&gateway, true).await;
     gateway.set_clock_error(0);
-    clock_is_in_doubt(&gateway, false).await;
-    // Stopped for a year, on a machine that kept running: that is no reason to doubt.
+    wait_for_doubt(&gateway, false).await;
+    // A stop for a year on a machine that kept running is not a reason for doubt.
     let gateway = gateway.restart(365 * DAY, 0).await;
     assert_eq!(clock(&gateway).await["in_doubt"], false);
 }
@@ -119,11 +119,11 @@ async fn clock_a_day_off_while_running_forgets_no_key_and_removes_nothing() {
         let gateway = gateway(&sink, &json!({})).await;
         let before = event_id(&post(&gateway, "in", "before").await);
         gateway.set_clock_error(error);
-        clock_is_in_doubt(&gateway, true).await;
+        wait_for_doubt(&gateway, true).await;
         let during = event_id(&post(&gateway, "in", "during").await);
         assert_eq!(post(&gateway, "in", "before").await["status"], "duplicate", "{error}");
         gateway.set_clock_error(0);
-        clock_is_in_doubt(&gateway, false).await;
+        wait_for_doubt(&gateway, false).await;
         for (id, event) in [("before", before), ("during", during)] {
             assert_eq!(post(&gateway, "in", id).await["status"], "duplicate", "{error} {id}");
             assert_eq!(body_status(&gateway, &event).await, 200, "{error} {id}");
@@ -139,12 +139,12 @@ async fn retry_scheduled_by_a_clock_ahead_is_made_in_time_once_it_is_corrected()
     let gateway = gateway(&sink, &retry).await;
     gateway.set_clock_error(DAY);
     post(&gateway, "in", "a").await;
-    delivery_is(&gateway, "scheduled").await;
+    wait_for_delivery(&gateway, "scheduled").await;
 
     gateway.set_clock_error(0);
     gateway.run_clock();
 
-    delivery_is(&gateway, "succeeded").await;
+    wait_for_delivery(&gateway, "succeeded").await;
     assert_eq!(sink.count(), 2);
 }
 
@@ -154,14 +154,14 @@ async fn retry_is_made_in_time_while_the_clock_is_behind() {
     let retry = json!({ "retry": { "max_attempts": 5, "initial_delay": "5s", "jitter": 0.0 } });
     let gateway = gateway(&sink, &retry).await;
     post(&gateway, "in", "a").await;
-    delivery_is(&gateway, "scheduled").await;
+    wait_for_delivery(&gateway, "scheduled").await;
 
     gateway.set_clock_error(-DAY);
     gateway.run_clock();
 
-    delivery_is(&gateway, "succeeded").await;
+    wait_for_delivery(&gateway, "succeeded").await;
     gateway.set_clock_error(0);
-    clock_is_in_doubt(&gateway, false).await;
+    wait_for_doubt(&gateway, false).await;
     assert_eq!(sink.count(), 2, "nothing is repeated");
 }
 
@@ -174,7 +174,7 @@ async fn circuit_opened_by_a_clock_ahead_holds_no_longer_after_a_restart() {
     });
     let gateway = gateway(&sink, &out).await;
     gateway.set_clock_error(DAY);
-    clock_is_in_doubt(&gateway, true).await;
+    wait_for_doubt(&gateway, true).await;
     post(&gateway, "in", "a").await;
     eventually(WAIT_LIMIT, || async {
         let shown = gateway.api(Method::GET, "/destinations/out", None).await.expect(200).json();
@@ -185,7 +185,7 @@ async fn circuit_opened_by_a_clock_ahead_holds_no_longer_after_a_restart() {
     let gateway = gateway.restart(1, 0).await;
     gateway.run_clock();
 
-    delivery_is(&gateway, "succeeded").await;
+    wait_for_delivery(&gateway, "succeeded").await;
 }
 
 #[tokio::test]
@@ -202,7 +202,7 @@ async fn dashboard_shows_a_clock_in_doubt_and_confirms_it() {
     assert!(!page().await.contains("clock-warning"));
 
     gateway.set_clock_error(3600);
-    clock_is_in_doubt(&gateway, true).await;
+    wait_for_doubt(&gateway, true).await;
     let warned = page().await;
     assert!(warned.contains("clock-warning") && warned.contains("Confirm clock"), "{warned}");
     let confirm = gateway.send(Method::POST, "/clock/confirm", &headers, "next=%2Fevents").await;

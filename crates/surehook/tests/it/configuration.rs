@@ -278,8 +278,9 @@ async fn secrets_in_a_destination_url_are_used_and_never_returned() {
     }
     let list = gateway.cli(&["destinations", "list", "--json"]).await;
     let export = gateway.cli(&["export"]).await;
-    for ran in [&list, &export] {
-        assert!(ran.stdout.contains("token=•••") && !ran.stdout.contains("canary"), "{ran:?}");
+    for output in [&list, &export] {
+        let text = &output.stdout;
+        assert!(text.contains("token=•••") && !text.contains("canary"), "{output:?}");
     }
     assert!(export.stdout.contains("#   destinations.out.url\n"), "{export:?}");
 
@@ -315,17 +316,17 @@ async fn configuration_is_applied_completely_or_not_at_all() {
     changed["routes"][0]["filter"] = json!(".a");
     let third = gateway.put("/configuration", &changed).await.expect(200).json();
 
-    let sums = |report: &Value| {
+    let summary = |report: &Value| {
         json!({
             "created": report["created"], "updated": report["updated"],
             "unchanged": report["unchanged"],
         })
     };
     let all = ["source in", "destination out", "route in to out"];
-    assert_eq!(sums(&report), json!({ "created": all, "updated": [], "unchanged": 0 }));
-    assert_eq!(sums(&again), json!({ "created": [], "updated": [], "unchanged": 3 }));
+    assert_eq!(summary(&report), json!({ "created": all, "updated": [], "unchanged": 0 }));
+    assert_eq!(summary(&again), json!({ "created": [], "updated": [], "unchanged": 3 }));
     assert_eq!(
-        sums(&third),
+        summary(&third),
         json!({ "created": [], "updated": ["route in to out"], "unchanged": 2 })
     );
     // Objects that it does not name are kept.
@@ -334,7 +335,7 @@ async fn configuration_is_applied_completely_or_not_at_all() {
 
 /// The environment of the gateway holds more than what its admins may send to a URL of their choice.
 #[tokio::test]
-async fn api_references_only_listed_variables_and_does_not_tell_which_exist() {
+async fn api_references_only_listed_variables_and_does_not_reveal_which_exist() {
     let sink = Sink::ok().await;
     let settings = format!(
         "[[destinations]]\nname = \"file\"\nurl = \"{}\"\nauth = {{ bearer = \"env:ONLY_IN_FILE\" }}",
@@ -361,10 +362,11 @@ async fn api_references_only_listed_variables_and_does_not_tell_which_exist() {
     }
     answers.dedup();
     assert_eq!(answers.len(), 1, "the answer depends on the environment: {answers:?}");
-    let own = gateway.post("/destinations", &with("new", "SUREHOOK_ADMIN_TOKEN")).await;
-    assert!(own.clone().expect(422).detail().contains("belong to the gateway"), "{}", own.text());
+    let reserved = gateway.post("/destinations", &with("new", "SUREHOOK_ADMIN_TOKEN")).await;
+    let detail = reserved.expect(422).detail();
+    assert!(detail.contains("belong to the gateway"), "{detail}");
 
-    // What the settings file references stays, as long as it goes to the same receiver.
+    // A variable that the settings file references may stay, as long as the URL stays the same.
     let mut stored = with("file", "ONLY_IN_FILE");
     stored["concurrency"] = json!(2);
     gateway.put("/destinations/file", &stored).await.expect(200);
@@ -401,16 +403,16 @@ async fn stored_reference_that_is_no_longer_listed_works_and_doctor_warns() {
 }
 
 #[tokio::test]
-async fn short_secret_is_refused_unless_insisted_on() {
+async fn short_secret_is_refused_unless_allowed() {
     let gateway = Gateway::builder()
         .env("SHORT", "fifteen-bytes-x")
         .env("SUREHOOK_ALLOW_ENV", "[\"SHORT\"]")
         .start()
         .await;
-    let source = |secret: &str, insists: bool| {
+    let source = |secret: &str, allow_short: bool| {
         json!({
             "name": "shop", "provider": "stripe", "secrets": [secret],
-            "allow_short_secrets": insists,
+            "allow_short_secrets": allow_short,
         })
     };
     for secret in ["fifteen-bytes-x", "env:SHORT"] {
@@ -419,7 +421,7 @@ async fn short_secret_is_refused_unless_insisted_on() {
         assert!(!refused.text().contains("fifteen"), "{}", refused.text());
     }
     gateway.post("/sources", &source("fifteen-bytes-x", true)).await.expect(201);
-    // What is stored already stays usable, whatever else changes.
+    // A stored secret stays usable, whatever else changes.
     gateway.put("/sources/shop", &source("•••", false)).await.expect(200);
     gateway.put("/sources/shop", &source("another-short-1", false)).await.expect(422);
     let doctor = gateway.cli(&["doctor", "--data", "data"]).await;

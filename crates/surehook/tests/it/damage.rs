@@ -73,7 +73,7 @@ fn body(number: usize, bytes: usize) -> Vec<u8> {
     format!("{{\"id\":\"{number}\",\"text\":\"{text}\"}}").into_bytes()
 }
 
-/// What a gateway does not serve as it was sent, without saying so.
+/// Describes an acknowledged event that the gateway does not serve as it was sent, without an error.
 async fn find_silent_loss(gateway: &Gateway, events: &[AcknowledgedEvent]) -> Option<String> {
     for event in events {
         let found = gateway.get(&format!("/events/{}", event.id)).await;
@@ -81,7 +81,7 @@ async fn find_silent_loss(gateway: &Gateway, events: &[AcknowledgedEvent]) -> Op
             return Some(format!("event {} is answered with {}", event.id, found.status));
         }
         let body = gateway.get(&format!("/events/{}/body?exact=true", event.id)).await;
-        // A damaged body that is reported as such is no silent loss.
+        // A damaged body that is reported as such is not a silent loss.
         let is_reported = body.status == 500 && body.text().contains("body_damaged");
         if !is_reported && (body.status != 200 || body.body != event.body) {
             return Some(format!("the body of {} differs: {}", event.id, body.status));

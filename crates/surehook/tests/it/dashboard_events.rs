@@ -34,9 +34,9 @@ async fn start_with_delivered_event() -> (Gateway, String) {
 }
 
 async fn sign_in_with_role<'g>(gateway: &'g Gateway, role: &str) -> DashboardClient<'g> {
-    let made = gateway.post("/tokens", &json!({ "role": role, "name": "<i>eyes</i>" })).await;
-    let made = made.expect(201).json();
-    DashboardClient::with_token(gateway, made["token"].as_str().unwrap()).await
+    let token = gateway.post("/tokens", &json!({ "role": role, "name": "<i>eyes</i>" })).await;
+    let token = token.expect(201).json();
+    DashboardClient::with_token(gateway, token["token"].as_str().unwrap()).await
 }
 
 /// The idempotency key in the form that is sent to `action`.
@@ -334,20 +334,20 @@ async fn replay_of_selected_events_replays_only_their_dead_deliveries() {
         );
         let done = operator.submit_form("/replays/selected", &form).await;
         assert_eq!(done.location.as_deref(), Some(path.as_str()));
-        let again = operator.submit_form("/replays/selected", &form).await;
-        assert_eq!(again.status, 303, "sent twice, done once");
+        let repeated = operator.submit_form("/replays/selected", &form).await;
+        assert_eq!(repeated.status, 303, "sent twice, done once");
         let newest = gateway.find_delivery_to(&chosen, "out").await.unwrap();
         gateway.wait_for_delivery_status(&newest, "dead").await;
     }
     assert_eq!(gateway.event(&other).await["deliveries"].as_array().unwrap().len(), 1);
 
-    for (path, has_letters, replays) in [
+    for (path, has_rows, replays) in [
         ("/dead-letters?destination=out", true, true),
         ("/dead-letters/all?q=dest:out", true, true),
         ("/dead-letters/all?q=dest:out+since:1h", true, false),
     ] {
         let html = operator.page(path).await.html;
-        assert_eq!(html.contains("data-row=\""), has_letters, "case: {path}");
+        assert_eq!(html.contains("data-row=\""), has_rows, "case: {path}");
         // Times of deliveries differ from those of events.
         assert_eq!(html.contains("/replays/new?q="), replays, "case: {path}");
     }

@@ -103,8 +103,8 @@ async fn three_error_types_form_three_groups_and_one_is_replayed_alone() {
     assert_eq!((&preview["count"], &preview["complete"]), (&json!(EACH), &json!(true)));
     healthy.store(true, Ordering::SeqCst);
     let replayed = ["dlq", "replay", "--group", id, "--rate", "500/s", "--yes", "--json"];
-    let ran = gateway.cli(&replayed).await;
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let output = gateway.cli(&replayed).await;
+    assert_eq!(output.code, Some(0), "{output:?}");
 
     let left = [pair(LOCKED, each), pair(REFUSED, each)];
     assert_eq!(group_counts(&gateway).await, left);
@@ -118,20 +118,23 @@ async fn three_error_types_form_three_groups_and_one_is_replayed_alone() {
 async fn cli_lists_dead_letter_groups() {
     let sink = Sink::with_script(reply_with_error).await;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
-    let ran = gateway.cli(&["dlq", "groups"]).await;
-    assert!(ran.stdout.contains("No dead letters.") || ran.stderr.contains("No dead"), "{ran:?}");
+    let output = gateway.cli(&["dlq", "groups"]).await;
+    assert!(
+        output.stdout.contains("No dead letters.") || output.stderr.contains("No dead"),
+        "{output:?}"
+    );
     let event =
         gateway.post_accepted("in", json!({ "id": 1, "error": "locked" }).to_string()).await;
     let dead = gateway.wait_for_delivery(&event, "dead").await;
 
-    let ran = gateway.cli(&["dlq", "groups", "--json"]).await;
-    let group: Value = serde_json::from_str(ran.stdout.trim()).unwrap();
+    let output = gateway.cli(&["dlq", "groups", "--json"]).await;
+    let group: Value = serde_json::from_str(output.stdout.trim()).unwrap();
     assert_eq!((&group["count"], &group["shape"]), (&json!(1), &json!(LOCKED)));
     let id = group["id"].as_str().unwrap();
-    let ran = gateway.cli(&["dlq", "groups", "--destination", "out"]).await;
-    assert!(ran.stdout.contains(id) && ran.stdout.contains("is locked"), "{ran:?}");
-    let ran = gateway.cli(&["dlq", "list", "--group", id]).await;
-    assert!(ran.stdout.contains(dead["id"].as_str().unwrap()), "{ran:?}");
+    let output = gateway.cli(&["dlq", "groups", "--destination", "out"]).await;
+    assert!(output.stdout.contains(id) && output.stdout.contains("is locked"), "{output:?}");
+    let output = gateway.cli(&["dlq", "list", "--group", id]).await;
+    assert!(output.stdout.contains(dead["id"].as_str().unwrap()), "{output:?}");
 }
 
 #[tokio::test]

@@ -26,12 +26,11 @@ async fn send(gateway: &Gateway, headers: &[(&str, &str)], body: &str) -> Value 
 #[tokio::test]
 async fn default_key_locations_are_tried_in_order() {
     let gateway = gateway_with("").await;
-    let body = json!({
+    let mut body = json!({
         "id": "4", "event_id": "5", "idempotency_key": "6", "messageId": "7",
         "data": { "idempotency_key": "8", "messageId": "9" },
     });
     let headers = [("idempotency-key", "1"), ("webhook-id", "2"), ("x-event-id", "3")];
-    let mut body = body;
     let mut keys = Vec::new();
     for first in 0..headers.len() {
         let response = send(&gateway, &headers[first..], &body.to_string()).await;
@@ -83,10 +82,10 @@ async fn duplicate_is_answered_with_id_of_original() {
     let second = send(&gateway, &[], r#"{"id":"a"}"#).await;
     let third = send(&gateway, &[("x-other", "header")], r#"{"id":"a"}"#).await;
 
-    for again in [&second, &third] {
-        assert_eq!((&again["status"], &again["skipped"]), (&json!("duplicate"), &json!(true)));
-        assert_eq!(again["events"][0]["status"], "duplicate");
-        assert_eq!(id(again), id(&first));
+    for repeat in [&second, &third] {
+        assert_eq!((&repeat["status"], &repeat["skipped"]), (&json!("duplicate"), &json!(true)));
+        assert_eq!(repeat["events"][0]["status"], "duplicate");
+        assert_eq!(id(repeat), id(&first));
     }
     // Duplicates are counted after the response is sent.
     eventually(WAIT_LIMIT, || async {
@@ -138,8 +137,8 @@ async fn event_response_stays_small_with_many_large_duplicates() {
     assert!(event.to_string().len() < 2 << 20, "{} bytes", event.to_string().len());
     let duplicates = event["duplicates"].as_array().unwrap();
     assert_eq!(duplicates.len(), 60);
-    for seen in duplicates {
-        assert_eq!((&seen["body"], &seen["body_omitted"]), (&json!(null), &json!(true)));
+    for duplicate in duplicates {
+        assert_eq!((&duplicate["body"], &duplicate["body_omitted"]), (&json!(null), &json!(true)));
     }
 }
 
@@ -184,7 +183,6 @@ async fn missing_or_non_scalar_value_gives_no_key() {
     }
 }
 
-// Keys are compared as bytes.
 #[tokio::test]
 async fn keys_are_compared_byte_by_byte() {
     let gateway = gateway_with("keys = [\"pointer:/id\"]").await;
@@ -251,8 +249,8 @@ async fn concurrent_requests_with_one_key_create_one_event() {
     let requests = (0..50).map(|_| gateway.send_webhook("in", &[], r#"{"id":"a"}"#));
 
     let answers: Vec<Value> = {
-        let answers: Vec<HttpResponse> = futures_util::future::join_all(requests).await;
-        answers.into_iter().map(|response| response.expect(200).json()).collect()
+        let responses: Vec<HttpResponse> = futures_util::future::join_all(requests).await;
+        responses.into_iter().map(|response| response.expect(200).json()).collect()
     };
 
     let accepted = answers.iter().filter(|response| response["status"] == "accepted").count();

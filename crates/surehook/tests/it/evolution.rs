@@ -31,15 +31,15 @@ async fn run_in(folder: &Path, url: &str, args: &str, env: &[(&str, &str)]) -> C
     let args: Vec<&str> = ["evolution"].into_iter().chain(args.split_whitespace()).collect();
     let mut all = vec![("EVOLUTION_URL".to_owned(), url.to_owned())];
     all.extend(env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-    let ran = run_surehook(folder, &args, &all).await;
+    let output = run_surehook(folder, &args, &all).await;
     for secret in [EvolutionGo::TOKEN, EvolutionGo::ADMIN_KEY, EvolutionApi::TOKEN, "pa55word"] {
-        assert!(!ran.stdout.contains(secret) && !ran.stderr.contains(secret), "{ran:?}");
+        assert!(!output.stdout.contains(secret) && !output.stderr.contains(secret), "{output:?}");
     }
-    ran
+    output
 }
 
-fn json_of(ran: &CommandOutput) -> Value {
-    serde_json::from_str(&ran.stdout).unwrap_or_else(|error| panic!("{error}: {ran:?}"))
+fn json_of(output: &CommandOutput) -> Value {
+    serde_json::from_str(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
 #[tokio::test]
@@ -69,8 +69,12 @@ async fn instance_status_is_printed_and_sets_exit_code() {
         [("open", 0, "connected"), ("connecting", 8, "connecting"), ("close", 8, "disconnected")]
     {
         api.instance().state = state;
-        let ran = run(&api.url(), "status --service api --json", &API).await;
-        assert_eq!((ran.code, &json_of(&ran)["state"]), (Some(code), &json!(expected)), "{ran:?}");
+        let output = run(&api.url(), "status --service api --json", &API).await;
+        assert_eq!(
+            (output.code, &json_of(&output)["state"]),
+            (Some(code), &json!(expected)),
+            "{output:?}"
+        );
     }
 }
 
@@ -100,9 +104,9 @@ async fn evolution_command_errors_say_what_to_do() {
         (&go_url, "connect --subscribe MESAGE", &ADMIN, 5, "READ_RECEIPT"),
     ];
     for (url, args, env, code, part) in cases {
-        let ran = run(url, args, env).await;
-        assert_eq!(ran.code, Some(code), "{args}: {ran:?}");
-        assert!(ran.stderr.contains(part), "{args}: {ran:?}");
+        let output = run(url, args, env).await;
+        assert_eq!(output.code, Some(code), "{args}: {output:?}");
+        assert!(output.stderr.contains(part), "{args}: {output:?}");
     }
     assert_eq!(go.instance().webhook, EvolutionGo::WEBHOOK, "nothing was changed");
     assert!(go.instance().proxy.is_none());
@@ -192,16 +196,16 @@ async fn proxy_is_set_shown_and_cleared() {
     let secret = [("MY_PASSWORD", "pa55word")];
     let with = |env: &Env| [env, &secret].concat();
     let set = "proxy set --host p.webshare.io --port 80 --user maria --password env:MY_PASSWORD";
-    let ran = run(&go.url(), set, &with(&ADMIN)).await;
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let output = run(&go.url(), set, &with(&ADMIN)).await;
+    assert_eq!(output.code, Some(0), "{output:?}");
     let expected = json!({ "host": "p.webshare.io", "port": "80", "username": "maria", "password": "pa55word" });
     assert_eq!(go.instance().proxy, Some(expected));
     assert_eq!(run(&go.url(), "proxy clear", &ADMIN).await.code, Some(0));
     assert_eq!(go.instance().proxy, None);
 
     let set = format!("{set} --service api --protocol socks5");
-    let ran = run(&api.url(), &set, &with(&API)).await;
-    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let output = run(&api.url(), &set, &with(&API)).await;
+    assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(api.instance().proxy["password"], "pa55word");
     assert_eq!(api.instance().proxy["protocol"], "socks5");
     let shown = run(&api.url(), "proxy show --service api --json", &API).await;
@@ -291,9 +295,9 @@ async fn destination_in_settings_selects_instance() {
         ("status --destination go --config none.toml", 78, "none.toml"),
     ];
     for (args, code, part) in cases {
-        let ran = run_in(folder.path(), "http://127.0.0.1:1", args, &env).await;
-        assert_eq!(ran.code, Some(code), "{args}: {ran:?}");
-        assert!(format!("{}{}", ran.stdout, ran.stderr).contains(part), "{args}: {ran:?}");
+        let output = run_in(folder.path(), "http://127.0.0.1:1", args, &env).await;
+        assert_eq!(output.code, Some(code), "{args}: {output:?}");
+        assert!(format!("{}{}", output.stdout, output.stderr).contains(part), "{args}: {output:?}");
     }
     let unset = run_in(folder.path(), "", "status --destination go", &[]).await;
     assert!(unset.stderr.contains("GO_TOKEN"), "{unset:?}");

@@ -54,8 +54,8 @@ async fn event_and_delivery_lists_are_filtered_by_query() {
         let listed = gateway.get(&format!("/deliveries{query}")).await.expect(200).json();
         assert_eq!(ids(&listed).len(), count, "case: {query}");
     }
-    let letters = gateway.get("/dead-letters?class=permanent&code=400&source=in").await.json();
-    assert_eq!(ids(&letters), [dead]);
+    let dead_letters = gateway.get("/dead-letters?class=permanent&code=400&source=in").await.json();
+    assert_eq!(ids(&dead_letters), [dead]);
 }
 
 fn timestamp(secs: i64) -> String {

@@ -10,7 +10,8 @@ use crate::support::{
     tools::{Tool, client_generator},
 };
 
-/// What both clients print. Every message is sent once per `Idempotency-Key`, so one event exists.
+/// The expected output of both clients. Every message is sent once per `Idempotency-Key`, so one event
+/// exists.
 const EXPECTED: &str = "destinations: whatsapp\nmessage sent once: true\nevents: true\n\
                         problem: unauthorized\n";
 

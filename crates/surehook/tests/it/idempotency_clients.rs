@@ -25,8 +25,8 @@ use crate::support::{
     tools::{Tool, interpreter_file},
 };
 
-/// What the four test programs print. A lost answer of a claim is followed by `in_progress`, because the
-/// lost one has granted it.
+/// The expected output of the four test programs. A lost answer of a claim is followed by `in_progress`,
+/// because the lost one has granted it.
 const EXPECTED: &str = r#"README [{"order":7},{"order":7}]
 README while held [true]
 claim ["claimed",false,true]
@@ -62,10 +62,10 @@ lost answer of a completion ["stored"]
 /// Copies of a webhook or a job that are processed at the same time.
 const COPIES: usize = 50;
 
-/// The lease of the examples under test, in seconds. Where no process is killed it is long, so that a
-/// busy machine lets none end.
+/// The lease of the examples under test, in seconds. It is long where no process is killed, so that no
+/// lease ends on a busy machine.
 const LEASE: u64 = 20;
-const LEASE_OF_KILLED: u64 = 2;
+const SHORT_LEASE: u64 = 2;
 
 /// A file or folder below `clients` in the repository.
 fn clients(path: &str) -> PathBuf {
@@ -387,7 +387,7 @@ async fn heavy_flask_handler_processes_a_webhook_once_across_copies_and_kills() 
     if !Tool::Interpreters.is_available() {
         return;
     }
-    let scenario = OrderScenario::start(LEASE_OF_KILLED).await;
+    let scenario = OrderScenario::start(SHORT_LEASE).await;
     let mut handlers = [scenario.start_flask().await, scenario.start_flask().await];
     check_handlers(&scenario, &handlers).await;
 
@@ -453,7 +453,7 @@ async fn heavy_sidekiq_job_processes_a_message_once_across_copies_and_kills() {
         return;
     }
     let Some(redis) = TestRedis::start(&[]).await else { return };
-    let scenario = OrderScenario::start(LEASE_OF_KILLED).await;
+    let scenario = OrderScenario::start(SHORT_LEASE).await;
     let mut sidekiq = start_sidekiq(&scenario, &redis);
 
     // While one copy is processed, the others are rescheduled.

@@ -29,7 +29,7 @@ async fn switchable_sink(status: u16) -> (Sink, Arc<AtomicU16>) {
 }
 
 /// Waits until a field of the state of `out` has this value.
-async fn state_is(gateway: &Gateway, name: &str, value: Value) -> Value {
+async fn wait_for_state(gateway: &Gateway, name: &str, value: Value) -> Value {
     eventually(WAIT_LIMIT, || async {
         Some(gateway.destination_state("out").await).filter(|state| state[name] == value)
     })
@@ -93,7 +93,7 @@ async fn backlog_is_drained_at_requested_rate() {
     assert!(took > Duration::from_millis(725), "took {took:?}");
     // Events received later are not part of the backlog.
     gateway.wait_for_delivery(&gateway.post_accepted("in", "late").await, "succeeded").await;
-    state_is(&gateway, "drain", json!(null)).await;
+    wait_for_state(&gateway, "drain", json!(null)).await;
 }
 
 #[tokio::test]
@@ -120,7 +120,7 @@ async fn drain_continues_while_ordering_queue_has_backlog() {
         "the ordering queue still has a backlog"
     );
     gateway.wait_for_count("succeeded", 5).await;
-    state_is(&gateway, "drain", json!(null)).await;
+    wait_for_state(&gateway, "drain", json!(null)).await;
 }
 
 #[tokio::test]
@@ -193,7 +193,7 @@ async fn repeated_config_failures_pause_destination_with_reason() {
         let event = gateway.post_accepted("in", number.to_string()).await;
         gateway.wait_for_delivery(&event, "dead").await;
     }
-    let paused = state_is(&gateway, "paused", json!(true)).await;
+    let paused = wait_for_state(&gateway, "paused", json!(true)).await;
     assert_eq!(paused["pause"]["automatic"], true);
     assert!(paused["pause"]["reason"].as_str().unwrap().contains("404"), "{paused}");
     eventually(WAIT_LIMIT, || async { gateway.log().contains("destination paused").then_some(()) })
@@ -217,7 +217,7 @@ async fn open_circuit_holds_deliveries_without_attempts() {
         circuit = { failures = 3, open_for = "300ms", max_open = "300ms" }"#;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), more)).await;
     let events = [gateway.post_accepted("in", "1").await, gateway.post_accepted("in", "2").await];
-    let open = state_is(&gateway, "circuit", json!("open")).await;
+    let open = wait_for_state(&gateway, "circuit", json!("open")).await;
     assert!(open["open_until"].is_string(), "{open}");
 
     response.store(200, Ordering::SeqCst);
@@ -227,7 +227,7 @@ async fn open_circuit_holds_deliveries_without_attempts() {
         attempts += delivery["attempts"].as_u64().unwrap();
     }
     assert_eq!(usize::try_from(attempts).unwrap(), sink.requests().len());
-    state_is(&gateway, "circuit", json!("closed")).await;
+    wait_for_state(&gateway, "circuit", json!("closed")).await;
     let metrics = gateway.metrics().await;
     for to in ["open", "half_open", "ramp", "closed"] {
         let line = format!("surehook_circuit_transitions_total{{destination=\"out\",to=\"{to}\"}}");
@@ -245,7 +245,7 @@ async fn resume_ends_open_circuit_and_cool_down_of_a_destination_that_is_not_pau
         circuit = { failures = 3, open_for = "1h", max_open = "1h" }"#;
     let gateway = Gateway::start_with(&route_settings(&sink.url(), more)).await;
     let event = gateway.post_accepted("in", "1").await;
-    state_is(&gateway, "circuit", json!("open")).await;
+    wait_for_state(&gateway, "circuit", json!("open")).await;
     response.store(200, Ordering::SeqCst);
     gateway.post("/destinations/out/resume", &json!({})).await.expect(200);
     gateway.wait_for_delivery(&event, "succeeded").await;

@@ -45,7 +45,7 @@ async fn send_all(gateway: &Gateway, bodies: Vec<String>) {
     sending.join_all().await;
 }
 
-async fn count_is(gateway: &Gateway, status: &str, count: usize) {
+async fn wait_for_count(gateway: &Gateway, status: &str, count: usize) {
     gateway.wait_for_stats(LONG_WAIT, |stats| stats["by_status"][status] == count).await;
 }
 
@@ -73,7 +73,7 @@ async fn heavy_rate_limit_is_never_exceeded() {
     let in_flight = gateway.stats().await["by_status"]["in_flight"].as_u64().unwrap();
     assert!(in_flight <= 100, "{in_flight} were claimed at 50/s");
     wait_for_arrivals(&sink, EVENTS).await;
-    count_is(&gateway, "succeeded", EVENTS).await;
+    wait_for_count(&gateway, "succeeded", EVENTS).await;
 
     let mut attempts = Vec::new();
     for row in gateway.list("/deliveries?limit=1000").await {
@@ -139,11 +139,11 @@ async fn heavy_order_is_kept_per_key_and_keys_do_not_block_each_other() {
     // All other keys are delivered while one key is blocked.
     let through = || succeeded.lock().unwrap().len();
     eventually(LONG_WAIT, || async { (through() == (KEYS - 1) * EACH).then_some(()) }).await;
-    count_is(&gateway, "succeeded", (KEYS - 1) * EACH).await;
+    wait_for_count(&gateway, "succeeded", (KEYS - 1) * EACH).await;
     assert_eq!(gateway.stats().await["by_status"]["held"], EACH - 1);
     assert!(!succeeded.lock().unwrap().iter().any(|(key, _)| key == "c-0"));
     freed.store(true, Ordering::SeqCst);
-    count_is(&gateway, "succeeded", KEYS * EACH).await;
+    wait_for_count(&gateway, "succeeded", KEYS * EACH).await;
 
     let mut by_key: HashMap<String, Vec<usize>> = HashMap::new();
     for (key, number) in succeeded.lock().unwrap().drain(..) {
@@ -170,10 +170,10 @@ async fn heavy_ten_thousand_held_deliveries_are_sent_once_after_resume() {
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     send_all(&gateway, (0..100).map(|n| format!("before-{n}")).collect()).await;
     gateway.post("/destinations/out/pause", &json!({})).await.expect(200);
-    count_is(&gateway, "in_flight", 0).await;
+    wait_for_count(&gateway, "in_flight", 0).await;
     let before = sink.requests().len();
     send_all(&gateway, (0..EVENTS).map(|n| format!("after-{n}")).collect()).await;
-    count_is(&gateway, "held", EVENTS + 100 - before).await;
+    wait_for_count(&gateway, "held", EVENTS + 100 - before).await;
     assert_eq!(sink.requests().len(), before);
 
     let request = json!({ "rate": "1000/s" });
@@ -182,7 +182,7 @@ async fn heavy_ten_thousand_held_deliveries_are_sent_once_after_resume() {
     send_all(&gateway, (0..100).map(|n| format!("late-{n}")).collect()).await;
 
     wait_for_arrivals(&sink, EVENTS + 200).await;
-    count_is(&gateway, "succeeded", EVENTS + 200).await;
+    wait_for_count(&gateway, "succeeded", EVENTS + 200).await;
     assert_each_arrived_once(&sink.requests(), EVENTS + 200);
 }
 
@@ -224,7 +224,7 @@ async fn heavy_outage_costs_few_attempts_and_recovers_without_burst() {
 
     is_up.store(true, Ordering::SeqCst);
     wait_for_arrivals(&sink, EVENTS).await;
-    count_is(&gateway, "succeeded", EVENTS).await;
+    wait_for_count(&gateway, "succeeded", EVENTS).await;
 
     let probed = metric(&gateway.metrics().await, probes);
     let refused = refused.load(Ordering::SeqCst);
@@ -259,7 +259,7 @@ async fn heavy_pause_survives_kill() {
 
     let state = gateway.destination_state("out").await;
     assert_eq!((&state["paused"], &state["pause"]["reason"]), (&json!(true), &request["reason"]));
-    count_is(&gateway, "held", 50).await;
+    wait_for_count(&gateway, "held", 50).await;
     assert!(sink.requests().is_empty());
     let request = json!({ "rate": "10/s" });
     gateway.post("/destinations/out/resume", &request).await.expect(200);
@@ -268,7 +268,7 @@ async fn heavy_pause_survives_kill() {
     assert!(before < 50, "{before} arrived at 10/s");
     gateway.restart().await;
     assert_eq!(gateway.destination_state("out").await["drain"]["rate"], "10/s");
-    count_is(&gateway, "succeeded", 50).await;
+    wait_for_count(&gateway, "succeeded", 50).await;
     let distinct: HashSet<_> = sink.requests().iter().map(|arrival| arrival.body.clone()).collect();
     assert_eq!(distinct.len(), 50);
 }
@@ -289,7 +289,7 @@ async fn heavy_open_circuit_survives_kill() {
         Some(gateway.destination_state("out").await).filter(|state| state["circuit"] == "open")
     })
     .await;
-    count_is(&gateway, "held", 20).await;
+    wait_for_count(&gateway, "held", 20).await;
     let spent = sink.requests().len();
     assert_eq!(spent, 2);
     gateway.kill9();
@@ -297,13 +297,13 @@ async fn heavy_open_circuit_survives_kill() {
 
     let after = gateway.destination_state("out").await;
     assert_eq!((&after["circuit"], &after["open_until"]), (&json!("open"), &open["open_until"]));
-    count_is(&gateway, "held", 20).await;
+    wait_for_count(&gateway, "held", 20).await;
     assert_eq!(gateway.stats().await["attempts"], spent);
     // A manual probe does not wait for the circuit.
     is_up.store(true, Ordering::SeqCst);
     let probed = gateway.post("/destinations/out/probe", &json!({})).await.expect(200).json();
     assert_eq!(probed["succeeded"], true, "{probed}");
-    count_is(&gateway, "succeeded", 20).await;
+    wait_for_count(&gateway, "succeeded", 20).await;
     assert_eq!(sink.requests().len(), spent + 20);
 }
 
@@ -332,9 +332,9 @@ async fn heavy_ordering_queue_keeps_order_across_kill() {
     for number in 6..9 {
         gateway.post_accepted("in", format!(r#"{{"c":"a","n":{number}}}"#)).await;
     }
-    count_is(&gateway, "succeeded", 9).await;
+    wait_for_count(&gateway, "succeeded", 9).await;
     let numbers: Vec<usize> =
-        sink.requests().iter().map(|one| key_and_number(&one.body).1).collect();
+        sink.requests().iter().map(|request| key_and_number(&request.body).1).collect();
     let mut distinct = numbers.clone();
     distinct.dedup();
     assert_eq!(distinct, (0..9).collect::<Vec<_>>(), "{numbers:?}");
@@ -366,7 +366,7 @@ async fn heavy_settings_changes_under_load_deliver_each_event_once() {
         };
         tokio::join!(send_all(&gateway, (0..EACH).map(body).collect()), change);
     }
-    count_is(&gateway, "succeeded", ROUNDS * EACH).await;
+    wait_for_count(&gateway, "succeeded", ROUNDS * EACH).await;
     assert_each_arrived_once(&sink.requests(), ROUNDS * EACH);
 }
 
@@ -412,7 +412,7 @@ async fn heavy_deliveries_to_deleted_destination_are_cancelled_across_restart() 
     gateway.delete("/destinations/out").await.expect(204);
     gateway.restart().await;
 
-    count_is(&gateway, "cancelled", MANY).await;
+    wait_for_count(&gateway, "cancelled", MANY).await;
     let by_status = gateway.stats().await["by_status"].clone();
     let counted: u64 = by_status.as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
     assert_eq!(counted, u64::try_from(MANY).unwrap(), "{by_status}");

@@ -82,12 +82,12 @@ async fn uploaded_file_is_fetched_through_signed_link_of_message() {
         .json();
 
     let id = response["id"].as_str().unwrap();
-    let about = json!({
+    let expected = json!({
         "id": id, "kind": "image", "mime_type": "image/png", "size": file.len(),
         "filename": "Conta de maio.png", "created_at": response["created_at"],
     });
-    assert_eq!(response, about);
-    assert_eq!(gateway.get(&format!("/media/{id}")).await.expect(200).json(), about);
+    assert_eq!(response, expected);
+    assert_eq!(gateway.get(&format!("/media/{id}")).await.expect(200).json(), expected);
     gateway.post_accepted("in", json!({ "to": TO, "image": { "file": id } }).to_string()).await;
     let arrival = nth(&sink, 0).await;
     let link = link_of(&arrival.body);
@@ -226,20 +226,20 @@ async fn without_bucket_media_messages_wait_and_texts_are_sent() {
     let settings = format!("{}{}", s3.settings(""), evolution_settings(&sink.url()));
     let mut gateway = gateway(&settings).start().await;
     let file = upload(&gateway, "", "image/png", PNG).await.expect(201).json()["id"].clone();
-    let without =
+    let without_bucket =
         format!("allow_networks = [\"127.0.0.0/8\"]\n{}", evolution_settings(&sink.url()));
-    std::fs::write(gateway.folder().join("surehook.toml"), without).unwrap();
+    std::fs::write(gateway.folder().join("surehook.toml"), without_bucket).unwrap();
     gateway.restart().await;
 
     let message = json!({ "to": TO, "image": { "file": file } }).to_string();
     let event = gateway.post_accepted("in", message).await;
-    let waits = eventually(WAIT_LIMIT, || async {
+    let waiting = eventually(WAIT_LIMIT, || async {
         let event = gateway.get(&format!("/events/{event}")).await.expect(200).json();
         Some(event["deliveries"][0].clone()).filter(|delivery| delivery["attempts"] == 1)
     })
     .await;
-    assert_eq!(waits["status"], "scheduled");
-    let path = format!("/deliveries/{}", waits["id"].as_str().unwrap());
+    assert_eq!(waiting["status"], "scheduled");
+    let path = format!("/deliveries/{}", waiting["id"].as_str().unwrap());
     let attempt = gateway.get(&path).await.expect(200).json()["attempt_list"][0].clone();
     assert_eq!(attempt["class"], "config");
     assert!(attempt["detail"].as_str().unwrap().contains("[media]"), "{attempt}");
@@ -301,8 +301,8 @@ async fn incomplete_upload_is_not_stored() {
     // The response may not reach a client that has disconnected.
     assert!(cut.read_response().await.is_none_or(|response| response.status == 400));
     let store = rusqlite::Connection::open(gateway.folder().join("data/surehook.db")).unwrap();
-    let known = "SELECT count(*) FROM media";
-    assert_eq!(store.query_row(known, [], |row| row.get(0)), Ok(0));
+    let count_files = "SELECT count(*) FROM media";
+    assert_eq!(store.query_row(count_files, [], |row| row.get(0)), Ok(0));
 }
 
 #[tokio::test]
@@ -343,13 +343,13 @@ async fn file_is_uploaded_directly_to_cloud_api() {
     .start()
     .await;
 
-    let taken = upload(&gateway, "?destination=wa&filename=a.png", "image/png", PNG).await;
+    let uploaded = upload(&gateway, "?destination=wa&filename=a.png", "image/png", PNG).await;
 
     let expected = json!({
         "media_id": "1234567890", "kind": "image", "mime_type": "image/png",
         "size": PNG.len(), "filename": "a.png",
     });
-    assert_eq!(taken.expect(201).json(), expected);
+    assert_eq!(uploaded.expect(201).json(), expected);
     let arrival = nth(&sink, 0).await;
     assert!(arrival.path.ends_with("/106540352242922/media"), "{}", arrival.path);
     assert_eq!(arrival.header("authorization"), "Bearer meta-token");
@@ -384,11 +384,11 @@ async fn cli_uploads_file_and_sends_it() {
     let gateway = gateway(&format!("{}{destinations}", s3.settings(""))).start().await;
     std::fs::write(gateway.folder().join("maio.png"), PNG).unwrap();
     let send = async |destination: &str| {
-        let what = ["--to", TO, "--image", "maio.png", "--caption", "Maio"];
+        let message = ["--to", TO, "--image", "maio.png", "--caption", "Maio"];
         let key = ["--idempotency-key", destination, "--wait", "--json"];
-        let args = [&["send", destination][..], &what, &key].concat();
-        let ran = gateway.cli(&args).await;
-        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let args = [&["send", destination][..], &message, &key].concat();
+        let output = gateway.cli(&args).await;
+        assert_eq!(output.code, Some(0), "{output:?}");
     };
 
     send("wa").await;

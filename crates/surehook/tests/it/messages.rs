@@ -459,9 +459,9 @@ async fn cli_sends_every_message_type() {
         ),
     ];
     for (number, (args, expected)) in cases.into_iter().enumerate() {
-        let ran = gateway.cli(&[&to[..], args].concat()).await;
-        assert_eq!(ran.code, Some(0), "{ran:?}");
-        assert!(ran.stdout.contains("wamid.A"), "{ran:?}");
+        let output = gateway.cli(&[&to[..], args].concat()).await;
+        assert_eq!(output.code, Some(0), "{output:?}");
+        assert!(output.stdout.contains("wamid.A"), "{output:?}");
         let arrived = sink.wait_for_requests(number + 1).await;
         let body: Value = serde_json::from_slice(&arrived[number].body).unwrap();
         for (name, value) in expected.as_object().unwrap() {
@@ -477,8 +477,8 @@ async fn cli_sends_every_message_type() {
         &["--text", "hi", "--caption", "x"],
         &[],
     ] {
-        let ran = gateway.cli(&[&to[..], args].concat()).await;
-        assert_eq!(ran.code, Some(2), "case: {args:?} {ran:?}");
+        let output = gateway.cli(&[&to[..], args].concat()).await;
+        assert_eq!(output.code, Some(2), "case: {args:?} {output:?}");
     }
     assert_eq!(sink.count(), 8);
 }
@@ -490,10 +490,10 @@ async fn cli_send_with_idempotency_key_sends_webhook_once() {
     let once = ["send", "out", "--type", "order.paid", "--json", "--idempotency-key", "k-1"];
     let mut ids = HashSet::new();
     for _ in 0..2 {
-        let ran = gateway.cli(&[&once[..], &["--wait", "--body", r#"{"n": 1}"#]].concat()).await;
-        assert_eq!(ran.code, Some(0), "{ran:?}");
-        let first: Value = serde_json::from_str(ran.stdout.lines().next().unwrap()).unwrap();
-        let last: Value = serde_json::from_str(ran.stdout.lines().last().unwrap()).unwrap();
+        let output = gateway.cli(&[&once[..], &["--wait", "--body", r#"{"n": 1}"#]].concat()).await;
+        assert_eq!(output.code, Some(0), "{output:?}");
+        let first: Value = serde_json::from_str(output.stdout.lines().next().unwrap()).unwrap();
+        let last: Value = serde_json::from_str(output.stdout.lines().last().unwrap()).unwrap();
         assert_eq!((&first["idempotency_key"], &last["status"]), (&json!("k-1"), &json!("sent")));
         ids.insert(text(&first, "id"));
     }

@@ -56,7 +56,7 @@ async fn pending(gateway: &Gateway) -> Vec<Value> {
 }
 
 /// Waits until `count` messages are counted for today; returns the statistics of `out`.
-async fn sent_today_is(gateway: &Gateway, count: u64) -> Value {
+async fn wait_for_sent_today(gateway: &Gateway, count: u64) -> Value {
     eventually(WAIT_LIMIT, || async {
         let shown = gateway.stats().await["destinations"][0].clone();
         (shown["sent_today"] == count).then_some(shown)
@@ -86,11 +86,12 @@ async fn recipient_over_pace_waits_without_delaying_others() {
     assert!(postponed.len() >= 5, "at most 45 are sent at once, {} wait", postponed.len());
     assert_eq!(meta.sent()[BRUNO].len(), 1);
     // Each has its own due time, and waiting costs no attempt.
-    let mut due: Vec<&str> = postponed.iter().map(|one| one["due_at"].as_str().unwrap()).collect();
+    let mut due: Vec<&str> =
+        postponed.iter().map(|delivery| delivery["due_at"].as_str().unwrap()).collect();
     due.sort_unstable();
     due.dedup();
     assert_eq!(due.len(), postponed.len());
-    assert!(postponed.iter().all(|one| one["attempts"] == 0), "{postponed:?}");
+    assert!(postponed.iter().all(|delivery| delivery["attempts"] == 0), "{postponed:?}");
     assert!(gateway.metrics().await.contains("surehook_messages_put_off_total{"));
     assert!(!gateway.log().contains(ANNA));
 
@@ -170,7 +171,7 @@ async fn daily_limit_is_counted_across_restart() {
 
     go.wait_for_messages(3).await;
     eventually(WAIT_LIMIT, || async { (pending(&gateway).await.len() == 2).then_some(()) }).await;
-    let shown = sent_today_is(&gateway, 3).await;
+    let shown = wait_for_sent_today(&gateway, 3).await;
     let counts =
         ["sent_today", "warn_at", "stop_at", "warning_reached"].map(|name| shown[name].clone());
     assert_eq!(counts, [json!(3), json!(2), json!(3), json!(true)]);
@@ -194,7 +195,7 @@ async fn daily_limit_is_counted_across_restart() {
     let raised = json!({ "stop_at": 6, "warn_at": 2, "utc_offset": noon_offset() });
     gateway.put("/destinations/out", &evolution(&go, &raised)).await.expect(200);
     go.wait_for_messages(6).await;
-    sent_today_is(&gateway, 6).await;
+    wait_for_sent_today(&gateway, 6).await;
     assert!(!gateway.log().contains(warning), "the warning is logged once a day");
     let server = gateway.url("");
     let args = ["doctor", "--json", "--server", &server, "--token", gateway.token()];
@@ -223,7 +224,7 @@ async fn send_text(gateway: &FakeClockGateway, number: usize) {
     gateway.send(Method::POST, "/in/in", &[], text(ANNA, number)).await.expect(200);
 }
 
-async fn pending_is(gateway: &FakeClockGateway, count: usize) {
+async fn wait_for_pending(gateway: &FakeClockGateway, count: usize) {
     eventually(WAIT_LIMIT, || async {
         let list = gateway.api(Method::GET, "/deliveries?status=pending", None).await.json();
         (list["data"].as_array().unwrap().len() == count).then_some(())
@@ -246,7 +247,7 @@ async fn messages_over_daily_limit_wait_for_next_day() {
         send_text(&gateway, number).await;
     }
     go.wait_for_messages(2).await;
-    pending_is(&gateway, 3).await;
+    wait_for_pending(&gateway, 3).await;
     let midnight = json!({ "until": "2024-10-05T03:00:00.000Z", "reason": "daily_limit" });
     assert_eq!(hold(&gateway).await, midnight);
 
@@ -254,7 +255,7 @@ async fn messages_over_daily_limit_wait_for_next_day() {
     wake(&gateway).await;
 
     go.wait_for_messages(4).await;
-    pending_is(&gateway, 1).await;
+    wait_for_pending(&gateway, 1).await;
     assert_eq!(hold(&gateway).await["until"], "2024-10-06T03:00:00.000Z");
     assert_eq!(go.count(), 4);
 }
@@ -272,11 +273,11 @@ async fn messages_wait_during_quiet_hours() {
     gateway.set_clock(evening + 3600);
     send_text(&gateway, 1).await;
     send_text(&gateway, 2).await;
-    pending_is(&gateway, 2).await;
+    wait_for_pending(&gateway, 2).await;
     let morning = json!({ "until": "2024-10-05T11:00:00.000Z", "reason": "quiet_hours" });
     assert_eq!(hold(&gateway).await, morning);
     wake(&gateway).await;
-    pending_is(&gateway, 2).await;
+    wait_for_pending(&gateway, 2).await;
 
     gateway.set_clock(evening + 11 * 3600);
     wake(&gateway).await;
@@ -285,7 +286,7 @@ async fn messages_wait_during_quiet_hours() {
     // Removing quiet hours during the next night releases the message.
     gateway.set_clock(evening + 26 * 3600);
     send_text(&gateway, 3).await;
-    pending_is(&gateway, 1).await;
+    wait_for_pending(&gateway, 1).await;
     assert_eq!(go.count(), 3);
     let without_quiet_hours = evolution(&go, &json!({}));
     gateway.api(Method::PUT, "/destinations/out", Some(&without_quiet_hours)).await.expect(200);

@@ -92,14 +92,14 @@ async fn every_shell_example_is_a_known_command() {
             assert!(!words.contains(['\'', '"', '|', '$']), "{name}: this test cannot read {line}");
             // Unknown commands and options are errors even with --help.
             let args: Vec<_> = words.split_whitespace().chain(["--help"]).collect();
-            let ran = run_surehook(folder.path(), &args, &[]).await;
-            assert_eq!(ran.code, Some(0), "{name}: {line}: {ran:?}");
+            let output = run_surehook(folder.path(), &args, &[]).await;
+            assert_eq!(output.code, Some(0), "{name}: {line}: {output:?}");
         }
     }
     // Makes sure that --help does not hide unknown commands.
     for wrong in [["events", "lost"], ["events", "--lost"]] {
-        let ran = run_surehook(folder.path(), &[wrong[0], wrong[1], "--help"], &[]).await;
-        assert_ne!(ran.code, Some(0), "{wrong:?}");
+        let output = run_surehook(folder.path(), &[wrong[0], wrong[1], "--help"], &[]).await;
+        assert_ne!(output.code, Some(0), "{wrong:?}");
     }
 }
 

@@ -141,8 +141,8 @@ async fn every_sample_payload_becomes_its_expected_events() {
                 response.text()
             );
             assert_eq!(response.text(), expected["body"].as_str().unwrap(), "{name}");
-            let kind = expected["content_type"].as_str().unwrap_or_default();
-            assert!(response.header("content-type").starts_with(kind), "{name}");
+            let content_type = expected["content_type"].as_str().unwrap_or_default();
+            assert!(response.header("content-type").starts_with(content_type), "{name}");
             assert_eq!(new, [], "{name}");
         } else if name.contains("duplicate_redelivery") || name.contains("nested_key") {
             // Both repeat the event of an earlier sample.

@@ -88,7 +88,7 @@ async fn requests_quarantined_for_wrong_secret_are_released_after_fix() {
     assert_eq!(many.json(), expected);
     assert_eq!(quarantined(&gateway).await, Vec::<Value>::new());
     let mut bodies: Vec<_> =
-        sink.wait_for_requests(2).await.into_iter().map(|one| one.body).collect();
+        sink.wait_for_requests(2).await.into_iter().map(|request| request.body).collect();
     bodies.sort();
     assert_eq!(bodies, [r#"{"id":"evt_1"}"#, r#"{"id":"evt_2"}"#]);
     gateway.post(&format!("/quarantine/{first}/release"), &json!({})).await.expect(404);

@@ -205,14 +205,14 @@ async fn responses_cli_output_and_log_contain_no_secret() {
     ] {
         for more in [vec![], vec!["--json"], vec!["--data", data]] {
             let args = [args.clone(), more].concat();
-            let ran = gateway.cli(&args).await;
-            assert_eq!(ran.code, Some(0), "{args:?}: {}", ran.stderr);
-            assert_no_secret(&(ran.stdout + &ran.stderr), &format!("{args:?}"));
+            let output = gateway.cli(&args).await;
+            assert_eq!(output.code, Some(0), "{args:?}: {}", output.stderr);
+            assert_no_secret(&(output.stdout + &output.stderr), &format!("{args:?}"));
         }
     }
     for args in [vec!["export"], vec!["doctor"], vec!["send-test", "evo"]] {
-        let ran = gateway.cli(&args).await;
-        assert_no_secret(&(ran.stdout + &ran.stderr), &format!("{args:?}"));
+        let output = gateway.cli(&args).await;
+        assert_no_secret(&(output.stdout + &output.stderr), &format!("{args:?}"));
     }
     assert_no_secret(&gateway.log(), "log");
 }

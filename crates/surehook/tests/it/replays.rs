@@ -86,7 +86,7 @@ async fn create(gateway: &Gateway, request: Value) -> String {
 }
 
 /// Waits until a job is in this state.
-async fn job_is(gateway: &Gateway, id: &str, state: &str) -> Value {
+async fn wait_for_job(gateway: &Gateway, id: &str, state: &str) -> Value {
     eventually(WAIT_LIMIT, || async {
         let job = job(gateway, id).await;
         (job["state"] == state).then_some(job)
@@ -112,7 +112,7 @@ async fn retry_failed_job_delivers_dead_letters() {
     assert_eq!(gateway.get("/replays").await.expect(200).json()["data"], json!([]));
 
     let id = create(&gateway, request).await;
-    let done = job_is(&gateway, &id, "done").await;
+    let done = wait_for_job(&gateway, &id, "done").await;
 
     assert_eq!((&done["selected"], &done["succeeded"]), (&json!(EVENTS), &json!(EVENTS)));
     assert_eq!(done["filter"], json!({ "code": "4xx" }));
@@ -139,7 +139,7 @@ async fn reprocessed_dead_letters_can_fail_again() {
     let created = gateway.post("/dead-letters/reprocess", &request).await.expect(202).json();
 
     assert_eq!((&created["verb"], &created["note"]), (&json!("retry_failed"), &json!("once more")));
-    let done = job_is(&gateway, created["id"].as_str().unwrap(), "done").await;
+    let done = wait_for_job(&gateway, created["id"].as_str().unwrap(), "done").await;
     assert_eq!((&done["dead"], &done["succeeded"]), (&json!(3), &json!(0)));
     assert_eq!(gateway.stats().await["dlq_size"], 3);
 }
@@ -157,14 +157,15 @@ async fn send_missing_job_delivers_past_events_to_new_destination() {
     let request = json!({ "verb": "send_missing", "to": "new", "filter": { "source": "in" } });
 
     let id = create(&gateway, request.clone()).await;
-    let done = job_is(&gateway, &id, "done").await;
+    let done = wait_for_job(&gateway, &id, "done").await;
 
     assert_eq!((&done["succeeded"], &done["to"]), (&json!(5), &json!("new")));
-    let arrived: Vec<String> = second.requests().iter().map(|one| one.id().to_owned()).collect();
+    let arrived: Vec<String> =
+        second.requests().iter().map(|request| request.id().to_owned()).collect();
     assert_eq!(arrived.len(), 5);
     assert_eq!(arrived.into_iter().collect::<HashSet<_>>(), events);
     let again = create(&gateway, request).await;
-    assert_eq!(job_is(&gateway, &again, "done").await["selected"], 0);
+    assert_eq!(wait_for_job(&gateway, &again, "done").await["selected"], 0);
     assert_eq!(first.requests().len(), 5);
 }
 
@@ -188,7 +189,7 @@ async fn replay_job_can_be_paused_resumed_and_cancelled() {
     // Pausing again returns the same state.
     assert_eq!(change("pause").await.expect(200).json()["state"], "paused");
     change("resume").await.expect(200);
-    job_is(&gateway, &id, "running").await;
+    wait_for_job(&gateway, &id, "running").await;
 
     // A second job that could select the same deliveries is rejected while the first one is running.
     let refused = gateway.post("/replays", &json!({ "verb": "retry_failed" })).await.expect(409);

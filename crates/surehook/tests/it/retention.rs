@@ -15,7 +15,7 @@ fn short_body_retention(url: &str, more: &str) -> String {
 }
 
 /// Waits until the body of an event is removed; returns the problem.
-async fn body_is_gone(gateway: &Gateway, event: &str) -> Value {
+async fn wait_until_body_is_removed(gateway: &Gateway, event: &str) -> Value {
     eventually(WAIT_LIMIT, || async {
         let response = gateway.get(&format!("/events/{event}/body")).await;
         (response.status != 200).then_some(response)
@@ -36,7 +36,7 @@ async fn expired_body_is_removed_and_event_shows_it() {
     let event = gateway.post_accepted("in", r#"{"id":"a"}"#).await;
     let delivery = gateway.wait_for_delivery(&event, "succeeded").await;
 
-    let problem = body_is_gone(&gateway, &event).await;
+    let problem = wait_until_body_is_removed(&gateway, &event).await;
 
     assert_eq!(problem["code"], "body_removed");
     let detail = problem["detail"].as_str().unwrap();
@@ -64,7 +64,7 @@ async fn dead_letter_keeps_its_body_and_can_be_replayed() {
     let other = gateway.post_accepted("in", "to be taken").await;
     gateway.wait_for_delivery(&other, "succeeded").await;
 
-    body_is_gone(&gateway, &other).await;
+    wait_until_body_is_removed(&gateway, &other).await;
 
     let body = gateway.get(&format!("/events/{dead}/body")).await.expect(200);
     assert_eq!(body.text(), "to be refused");
@@ -74,7 +74,7 @@ async fn dead_letter_keeps_its_body_and_can_be_replayed() {
         .wait_for_delivery_status(replay.json()["delivery_id"].as_str().unwrap(), "succeeded")
         .await;
     // No delivery is dead any more, so its body expires too.
-    body_is_gone(&gateway, &dead).await;
+    wait_until_body_is_removed(&gateway, &dead).await;
 }
 
 #[tokio::test]
@@ -123,7 +123,7 @@ async fn retention_change_applies_without_restart() {
     let short = spec(json!({ "bodies": "1s" }));
     gateway.put("/sources/in", &short).await.expect(200);
 
-    body_is_gone(&gateway, &event).await;
+    wait_until_body_is_removed(&gateway, &event).await;
     let shown = gateway.get("/sources/in").await.expect(200).json();
     assert_eq!(shown["retention"], json!({ "bodies": "1s" }));
 }

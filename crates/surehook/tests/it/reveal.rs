@@ -36,8 +36,8 @@ async fn token(gateway: &Gateway, role: &str) -> Value {
     gateway.post("/tokens", &request).await.expect(201).json()
 }
 
-fn header<'a>(shown: &'a Value, name: &str) -> &'a Value {
-    let lines = shown["request"]["headers"].as_array().unwrap();
+fn header<'a>(revealed: &'a Value, name: &str) -> &'a Value {
+    let lines = revealed["request"]["headers"].as_array().unwrap();
     lines.iter().find(|line| line["name"] == name).unwrap()
 }
 
@@ -47,16 +47,16 @@ async fn operator_reveals_masked_values_and_timeline_records_token() {
     assert!(!gateway.event(&event).await.to_string().contains("canary"));
     let operator = token(&gateway, "operator").await;
 
-    let shown = reveal(&gateway, &operator, &event).await.expect(200).json();
+    let revealed = reveal(&gateway, &operator, &event).await.expect(200).json();
 
-    assert_eq!(shown["body"], json!({ "text": BODY }));
-    assert_eq!((&shown["key"], &shown["body_removed"]), (&json!("k-1"), &json!(false)));
-    assert_eq!(shown["request"]["query"], "token=canary-query");
-    assert_eq!(header(&shown, "cookie")["text"], "canary-cookie");
-    assert_eq!(header(&shown, "x-odd")["base64"], "//4=");
-    assert_eq!(shown["responses"][0]["response"]["text"], r#"{"token":"canary-answer"}"#);
+    assert_eq!(revealed["body"], json!({ "text": BODY }));
+    assert_eq!((&revealed["key"], &revealed["body_removed"]), (&json!("k-1"), &json!(false)));
+    assert_eq!(revealed["request"]["query"], "token=canary-query");
+    assert_eq!(header(&revealed, "cookie")["text"], "canary-cookie");
+    assert_eq!(header(&revealed, "x-odd")["base64"], "//4=");
+    assert_eq!(revealed["responses"][0]["response"]["text"], r#"{"token":"canary-answer"}"#);
     assert_eq!(
-        (shown["responses"].as_array().unwrap().len(), &shown["responses_omitted"]),
+        (revealed["responses"].as_array().unwrap().len(), &revealed["responses_omitted"]),
         (1, &json!(false))
     );
 

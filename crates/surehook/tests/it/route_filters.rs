@@ -1,4 +1,4 @@
-//! What filters and transforms of routes see, and what happens to events on which a filter fails.
+//! Filters and transforms of routes: what they see, and what happens to events on which a filter fails.
 
 use serde_json::{Value, json};
 
@@ -77,7 +77,7 @@ async fn event_that_no_route_takes_because_of_a_filter_error_is_a_replayable_dea
     let groups = gateway.list("/dead-letters/groups").await;
     assert!(groups.iter().all(|group| group["failure"] == "filter"), "{groups:?}");
 
-    // The filter works now: what it takes is delivered, what it does not take is no failure any more.
+    // The filter works now: events that it matches are delivered, and the others are not failures any more.
     change_filter(&gateway, r#"(.ref // [])[0] // "" | startswith("refs/tags/")"#).await;
     let mut replayed = Vec::new();
     for (_, delivery) in &dead {

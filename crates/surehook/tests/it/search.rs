@@ -141,10 +141,10 @@ async fn cli_filters_and_api_exports_by_kind_and_attributes() {
             vec![&status],
         ),
     ] {
-        let ran = gateway.cli(&[&["events", "list", "--json"][..], &args].concat()).await;
-        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let output = gateway.cli(&[&["events", "list", "--json"][..], &args].concat()).await;
+        assert_eq!(output.code, Some(0), "{output:?}");
         let rows: Vec<Value> =
-            ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+            output.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(ids(&rows), expected, "case: {args:?}");
     }
     let shown = gateway.cli(&["events", "show", &status]).await;

@@ -13,9 +13,9 @@ const SECRET: &str = "whsec_of_the_destination";
 const SIGN_AS: &str = r#"sign_as = { provider = "stripe", secret = "env:DESTINATION_SECRET" }
         retry = { max_attempts = 3, schedule = ["1ms"] }"#;
 
-async fn gateway(sink: &Sink, more: &str, route: &str) -> Gateway {
-    let toml =
-        route_settings(&sink.url(), more).replace("to = \"out\"", &format!("to = \"out\"{route}"));
+async fn gateway(sink: &Sink, destination: &str, route: &str) -> Gateway {
+    let toml = route_settings(&sink.url(), destination)
+        .replace("to = \"out\"", &format!("to = \"out\"{route}"));
     Gateway::builder().env("DESTINATION_SECRET", SECRET).settings(&toml).start().await
 }
 
@@ -44,9 +44,9 @@ async fn every_attempt_is_signed_over_sent_body() {
         assert_eq!(arrival.header("stripe-signature"), expected_signature(&arrival));
         assert_eq!(arrival.header("x-other"), "stays");
     }
-    let shown = gateway.get("/destinations/out").await.expect(200).json();
+    let destination = gateway.get("/destinations/out").await.expect(200).json();
     assert_eq!(
-        shown["sign_as"],
+        destination["sign_as"],
         json!({ "provider": "stripe", "secret": "env:DESTINATION_SECRET" })
     );
 }
@@ -111,16 +111,16 @@ async fn invalid_sign_as_is_rejected() {
         (json!({ "provider": "stripe" }), "secret"),
         (json!({ "provider": "stripe", "secret": "s", "x": 1 }), "x"),
     ];
-    for (sign_as, named) in cases {
+    for (sign_as, text) in cases {
         let spec = json!({ "name": "d", "url": "https://example.com/", "sign_as": sign_as });
         let refused = gateway.post("/destinations", &spec).await.expect(422).json();
-        assert!(refused["detail"].as_str().unwrap().contains(named), "case: {sign_as}: {refused}");
+        assert!(refused["detail"].as_str().unwrap().contains(text), "case: {sign_as}: {refused}");
     }
-    let twice = json!({
+    let signed_twice = json!({
         "name": "d", "url": "https://example.com/", "headers": { "Stripe-Signature": "x" },
         "sign_as": { "provider": "stripe", "secret": "canary-secret" },
     });
-    let refused = gateway.post("/destinations", &twice).await.expect(422).json();
+    let refused = gateway.post("/destinations", &signed_twice).await.expect(422).json();
     assert!(refused["detail"].as_str().unwrap().contains("remove one of the two"), "{refused}");
     assert!(!refused.to_string().contains("canary"), "{refused}");
 }

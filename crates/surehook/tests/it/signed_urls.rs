@@ -22,7 +22,8 @@ fn with_origin() -> String {
     format!("public_url = \"{ORIGIN}\"\n{SOURCE}")
 }
 
-/// The status for a request that is signed for this origin and claims to have called this host.
+/// Sends a request that is signed for this origin and claims to have called this host; returns the status
+/// and the problem code.
 async fn send(gateway: &Gateway, origin: &str, claimed_host: &str, id: u32) -> (u16, String) {
     let body = format!(r#"{{"merchant_id":"m","event_id":"{id}"}}"#);
     let mac = Hmac::<Sha256>::new_from_slice(SECRET.as_bytes()).unwrap();
@@ -81,9 +82,9 @@ async fn host_headers_are_not_trusted_even_when_public_url_is_removed() {
 
     let forged = send(&gateway, "https://evil.example.com", "evil.example.com", 3).await;
     assert_eq!(forged, (401, "unknown_address".to_owned()));
-    let ran = doctor(gateway.folder()).await;
-    assert!(ran.stdout.contains("`public_url` is missing"), "{ran:?}");
-    assert_eq!(ran.code, Some(8), "{ran:?}");
+    let output = doctor(gateway.folder()).await;
+    assert!(output.stdout.contains("`public_url` is missing"), "{output:?}");
+    assert_eq!(output.code, Some(8), "{output:?}");
 }
 
 #[tokio::test]
@@ -103,9 +104,9 @@ async fn source_from_before_the_rule_works_with_a_warning_until_changed() {
     assert_eq!(send(&gateway, "http://hooks.example.com", "hooks.example.com", 2).await.0, 200);
     let other = send(&gateway, ORIGIN, "other.example.com", 3).await;
     assert_eq!(other, (401, "mismatch".to_owned()));
-    let ran = doctor(gateway.folder()).await;
-    assert!(ran.stdout.contains("`in`: the signature covers the called URL"), "{ran:?}");
-    assert!(!ran.stdout.contains("\"fail\""), "{ran:?}");
+    let output = doctor(gateway.folder()).await;
+    assert!(output.stdout.contains("`in`: the signature covers the called URL"), "{output:?}");
+    assert!(!output.stdout.contains("\"fail\""), "{output:?}");
 
     let mut source = json!({ "name": "in", "provider": "square", "secrets": [SECRET] });
     source["revive_dead"] = json!(false);

@@ -140,7 +140,7 @@ async fn refused_requests_are_stored_without_secrets() {
     gateway.request(Method::GET, "/in/in/deep", &[], "").await.expect(405);
 
     let all = refused_requests(&gateway, "", 3).await;
-    let of = |reason: &str| all.iter().find(|one| one["reason"] == reason).unwrap();
+    let of = |reason: &str| all.iter().find(|entry| entry["reason"] == reason).unwrap();
     let (wrong, unknown) = (of("mismatch"), of("unknown_source"));
     assert_eq!((&wrong["outcome"], &wrong["http_status"]), (&"refused".into(), &401.into()));
     assert_eq!((&wrong["source"], &wrong["body_bytes"]), (&"in".into(), &2.into()));

@@ -84,8 +84,8 @@ async fn inbox_masks_secrets_of_source_and_destination() {
     });
     gateway.post("/sources", &source).await.expect(201);
     let headers = json!({ "x-crm-note": "canary-2" });
-    let inbox = json!({ "name": "viewed", "url": "builtin:inbox", "headers": headers });
-    gateway.post("/destinations", &inbox).await.expect(201);
+    let destination = json!({ "name": "viewed", "url": "builtin:inbox", "headers": headers });
+    gateway.post("/destinations", &destination).await.expect(201);
     gateway.post("/routes", &json!({ "from": "shop", "to": "viewed" })).await.expect(201);
     let sent = gateway
         .send_webhook("shop", &[("x-shop-sig", "canary-1-of-the-source")], r#"{"id":"a"}"#)
@@ -93,11 +93,11 @@ async fn inbox_masks_secrets_of_source_and_destination() {
     let event = sent.expect(200).event_id();
     gateway.wait_for_delivery(&event, "succeeded").await;
 
-    let shown = gateway.get("/inbox").await.expect(200).text();
+    let inbox = gateway.get("/inbox").await.expect(200).text();
 
     // Like any destination, the inbox does not get the header with the source's secret at all.
-    assert!(!shown.contains("x-shop-sig") && shown.contains("x-crm-note"), "{shown}");
-    assert!(!shown.contains("canary"), "{shown}");
+    assert!(!inbox.contains("x-shop-sig") && inbox.contains("x-crm-note"), "{inbox}");
+    assert!(!inbox.contains("canary"), "{inbox}");
 }
 
 #[tokio::test]
@@ -163,7 +163,7 @@ async fn event_dropped_by_transform_is_recorded_as_not_routed() {
 async fn failed_transform_makes_dead_letter_replayable_after_route_fix() {
     let sink = Sink::ok().await;
     let gateway = Gateway::start_with(&settings(&sink.url(), "{n: (.n + 1)}")).await;
-    for (body, why) in [
+    for (body, reason) in [
         (r#"{"n":"text"}"#, "filter failed"),
         ("not json", "not JSON"),
         (r#"{"n":{}}"#, "filter failed"),
@@ -176,7 +176,7 @@ async fn failed_transform_makes_dead_letter_replayable_after_route_fix() {
         assert_eq!(dead["reason"], "payload_error", "{dead}");
         let attempt = &dead["attempt_list"][0];
         assert_eq!((&attempt["failure"], &attempt["next"]), (&"transform".into(), &"dead".into()));
-        assert!(attempt["detail"].as_str().unwrap().contains(why), "{dead}");
+        assert!(attempt["detail"].as_str().unwrap().contains(reason), "{dead}");
         assert_eq!(gateway.get(&format!("/deliveries/{id}/body")).await.status, 404);
     }
     assert_eq!(sink.requests().len(), 0, "the original is not sent in its place");

@@ -268,7 +268,9 @@ async fn deliveries_use_configured_proxy() {
     ];
     assert_eq!(proxy.received_requests(), expected);
     assert_eq!((plain.requests().len(), secure.request_count()), (3, 3));
-    assert!(plain.requests().iter().all(|one| !one.headers.contains_key("proxy-authorization")));
+    assert!(
+        plain.requests().iter().all(|request| !request.headers.contains_key("proxy-authorization"))
+    );
     assert!(!gateway.log().contains("canary"), "{}", gateway.log());
 }
 
@@ -328,8 +330,8 @@ async fn proxy_without_route_to_destination_is_retried() {
 async fn custom_ca_and_client_certificate_are_used() {
     let (authority, clients) = (CertificateAuthority::new(), CertificateAuthority::new());
     let sinks = [
-        TlsSink::speaking(&["h2"], &authority, Some(&clients)).await,
-        TlsSink::speaking(&["http/1.1"], &authority, Some(&clients)).await,
+        TlsSink::start_with_protocols(&["h2"], &authority, Some(&clients)).await,
+        TlsSink::start_with_protocols(&["http/1.1"], &authority, Some(&clients)).await,
     ];
     let folder = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
@@ -381,7 +383,7 @@ async fn custom_ca_and_client_certificate_are_used() {
 #[tokio::test]
 async fn destination_keeps_working_when_ca_file_becomes_unreadable() {
     let authority = CertificateAuthority::new();
-    let sink = TlsSink::speaking(&["http/1.1"], &authority, None).await;
+    let sink = TlsSink::start_with_protocols(&["http/1.1"], &authority, None).await;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ca.pem");
     std::fs::write(&path, authority.pem()).unwrap();
@@ -518,7 +520,8 @@ async fn destination_changes_under_load_deliver_each_event_once() {
     }
 
     gateway.wait_for_count("succeeded", events.len()).await;
-    let mut arrived: Vec<String> = sink.requests().iter().map(|one| one.id().to_owned()).collect();
+    let mut arrived: Vec<String> =
+        sink.requests().iter().map(|request| request.id().to_owned()).collect();
     arrived.sort_unstable();
     events.sort_unstable();
     assert_eq!(arrived, events);

@@ -43,9 +43,9 @@ async fn scripted_sink(seed: u64) -> Sink {
         let number = std::str::from_utf8(&request.body).unwrap().parse().unwrap();
         let attempt = {
             let mut attempts = attempts.lock().unwrap();
-            let made = attempts.entry(number).or_default();
-            *made += 1;
-            *made
+            let count = attempts.entry(number).or_default();
+            *count += 1;
+            *count
         };
         let roll = SeededRng::for_attempt(seed, number, attempt).next_f64();
         let second = started.get_or_init(Instant::now).elapsed().as_secs();
@@ -119,7 +119,7 @@ async fn heavy_what_if_predicts_another_policy_within_ten_percent() {
         let truth = number(&truth, "recorded", field);
         let predicted = number(&report, "predicted", field);
         assert!((predicted / truth - 1.0).abs() <= 0.1, "{field}: {predicted} for {truth}");
-        // It is no guess by the recorded number.
+        // The prediction is not simply the recorded number.
         let recorded = number(&report, "recorded", field);
         assert!((recorded / truth - 1.0).abs() > 0.1, "{field}: {recorded} for {truth}");
         let baseline = number(&report, "baseline", field);
@@ -218,10 +218,10 @@ async fn command_prints_policies_side_by_side_and_what_is_unknown() {
     }
 
     let folder = tempfile::tempdir().unwrap();
-    let own = folder.path().join("own.toml");
-    fs::write(&own, "retry = { max_attempts = 4 }\nrate = '9/s'\n").unwrap();
-    let own = own.to_str().unwrap();
-    let options = ["--retry", own, "--rate", "none", "--circuit", "failures=3,open_for=1s"];
+    let policy_file = folder.path().join("own.toml");
+    fs::write(&policy_file, "retry = { max_attempts = 4 }\nrate = '9/s'\n").unwrap();
+    let policy_file = policy_file.to_str().unwrap();
+    let options = ["--retry", policy_file, "--rate", "none", "--circuit", "failures=3,open_for=1s"];
     let output = gateway.cli(&[&["what-if", "out", "--json"][..], &options].concat()).await;
     assert_eq!(output.code, Some(0), "{output:?}");
     let report: Value = serde_json::from_str(output.stdout.trim()).unwrap();

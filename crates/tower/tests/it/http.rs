@@ -149,24 +149,26 @@ async fn keys_of_different_users_are_different_keys() {
     for store in stores() {
         let probe = HandlerProbe::with_open_gate();
         let server = TestServer::counting(layer(&store), &probe).await;
-        let of = |user: &str| TestRequest::keyed("mine").header("authorization", user);
-        let ana = server.send(&of("Bearer ana")).await;
-        let bia = server.send(&of("Bearer bia")).await;
+        let request = |user: &str| TestRequest::keyed("mine").header("authorization", user);
+        let ana = server.send(&request("Bearer ana")).await;
+        let bia = server.send(&request("Bearer bia")).await;
         assert!(!bia.is_replayed() && ana.body != bia.body, "{}", store.name);
         assert!(!server.send(&TestRequest::keyed("mine")).await.is_replayed());
-        assert_eq!(server.send(&of("Bearer ana")).await.body, ana.body);
+        assert_eq!(server.send(&request("Bearer ana")).await.body, ana.body);
         assert_eq!(probe.count(), 3, "{}", store.name);
 
-        // A scope of one's own; a request without one passes through.
+        // A custom scope; a request without a scope passes through.
         let tenant = |request: &http::request::Parts| {
             Some(request.headers.get("x-tenant")?.to_str().ok()?.to_owned())
         };
         let layer = layer(&store).namespace("tenants").scope(tenant);
         let server = TestServer::counting(layer, &HandlerProbe::with_open_gate()).await;
-        let of = |tenant: &str| TestRequest::keyed("mine").header("x-tenant", tenant);
-        assert!(!server.send(&of("a")).await.is_replayed());
-        assert!(!server.send(&of("b")).await.is_replayed());
-        assert!(server.send(&of("a").header("authorization", "new token")).await.is_replayed());
+        let request = |tenant: &str| TestRequest::keyed("mine").header("x-tenant", tenant);
+        assert!(!server.send(&request("a")).await.is_replayed());
+        assert!(!server.send(&request("b")).await.is_replayed());
+        assert!(
+            server.send(&request("a").header("authorization", "new token")).await.is_replayed()
+        );
         for _ in 0..2 {
             assert!(!server.send(&TestRequest::keyed("mine")).await.is_replayed());
         }

@@ -36,7 +36,7 @@ impl Clock for RuntimeClock {
 fn store() -> Arc<MemoryDedupLock> {
     let clock = Arc::new(RuntimeClock(Instant::now()));
     let store =
-        MemoryDedupLock::with_sources(MemoryLimits::default(), clock, Arc::new(ThreadRandom));
+        MemoryDedupLock::with_clock_and_rng(MemoryLimits::default(), clock, Arc::new(ThreadRandom));
     Arc::new(store)
 }
 

@@ -4,43 +4,43 @@ use std::{borrow::Cow, ops::Range};
 
 use super::MASK;
 
-/// A replacement of one span. Lists of edits are sorted and do not overlap.
+/// The replacement of one span. Lists of edits are sorted and do not overlap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Edit {
     pub(super) span: Range<usize>,
-    pub(super) with: Cow<'static, str>,
+    pub(super) replacement: Cow<'static, str>,
 }
 
 impl Edit {
     /// The mask as a JSON string.
     pub(super) fn string(span: Range<usize>) -> Self {
-        Self { span, with: Cow::Borrowed("\"•••\"") }
+        Self { span, replacement: Cow::Borrowed("\"•••\"") }
     }
 
     /// The bare mask.
     pub(super) fn plain(span: Range<usize>) -> Self {
-        Self { span, with: Cow::Borrowed(MASK) }
+        Self { span, replacement: Cow::Borrowed(MASK) }
     }
 
     /// The same edit, shifted by `start`.
     pub(super) fn shifted(self, start: usize) -> Self {
-        Self { span: self.span.start + start..self.span.end + start, with: self.with }
+        Self { span: self.span.start + start..self.span.end + start, replacement: self.replacement }
     }
 }
 
 /// Sorts edits and joins those that overlap.
 pub(super) fn merged(mut edits: Vec<Edit>) -> Vec<Edit> {
     edits.sort_by_key(|edit| edit.span.start);
-    let mut apart: Vec<Edit> = Vec::with_capacity(edits.len());
+    let mut disjoint: Vec<Edit> = Vec::with_capacity(edits.len());
     for edit in edits {
-        match apart.last_mut() {
+        match disjoint.last_mut() {
             Some(last) if edit.span.start < last.span.end => {
                 last.span.end = last.span.end.max(edit.span.end);
             }
-            Some(_) | None => apart.push(edit),
+            Some(_) | None => disjoint.push(edit),
         }
     }
-    apart
+    disjoint
 }
 
 pub(super) fn apply<'t>(text: &'t [u8], edits: &[Edit]) -> Cow<'t, [u8]> {
@@ -48,13 +48,13 @@ pub(super) fn apply<'t>(text: &'t [u8], edits: &[Edit]) -> Cow<'t, [u8]> {
         return Cow::Borrowed(text);
     }
     let mut edited = Vec::with_capacity(text.len());
-    let mut at = 0;
-    for Edit { span, with } in edits {
-        edited.extend_from_slice(&text[at..span.start]);
-        edited.extend_from_slice(with.as_bytes());
-        at = span.end;
+    let mut copied = 0;
+    for Edit { span, replacement } in edits {
+        edited.extend_from_slice(&text[copied..span.start]);
+        edited.extend_from_slice(replacement.as_bytes());
+        copied = span.end;
     }
-    edited.extend_from_slice(&text[at..]);
+    edited.extend_from_slice(&text[copied..]);
     Cow::Owned(edited)
 }
 
@@ -81,19 +81,19 @@ impl TextEncoding {
     pub(super) fn map_edits(self, raw: &[u8], start: usize, edits: Vec<Edit>) -> Vec<Edit> {
         let mut decoded = Vec::new();
         let (mut at, mut passed) = (0, 0);
-        let mut raw_at = |wanted: usize| {
-            while passed < wanted && at < raw.len() {
+        let mut raw_position = |decoded_position: usize| {
+            while passed < decoded_position && at < raw.len() {
                 decoded.clear();
                 at += self.decode_unit(&raw[at..], &mut decoded);
                 passed += decoded.len();
             }
             start + at
         };
-        let placed = edits.into_iter().map(|edit| Edit {
-            span: raw_at(edit.span.start)..raw_at(edit.span.end),
-            with: Cow::Owned(self.encode(&edit.with)),
+        let mapped = edits.into_iter().map(|edit| Edit {
+            span: raw_position(edit.span.start)..raw_position(edit.span.end),
+            replacement: Cow::Owned(self.encode(&edit.replacement)),
         });
-        placed.collect()
+        mapped.collect()
     }
 
     /// Decodes the first unit of a non-empty raw text and returns its raw length. Malformed escapes
@@ -204,7 +204,7 @@ mod tests {
         }
         let edits = vec![Edit::string(1..3), Edit::plain(4..5)];
         let placed = TextEncoding::Escaped.map_edits(br#"\"a\"b\n"#, 0, edits);
-        assert_eq!(placed[0], Edit { span: 2..5, with: "\\\"•••\\\"".into() });
+        assert_eq!(placed[0], Edit { span: 2..5, replacement: "\\\"•••\\\"".into() });
         assert_eq!(placed[1].span, 6..8);
     }
 }

@@ -43,7 +43,7 @@ fn scan_pair(pair: &[u8], start: usize, names: &SecretNames, edits: &mut Vec<Edi
     }
     let decoded_text = TextEncoding::Percent.decode(value);
     if is_secret(&String::from_utf8_lossy(&name), &decoded_text, names) {
-        edits.push(Edit { span, with: Cow::Borrowed(MASK_ENCODED) });
+        edits.push(Edit { span, replacement: Cow::Borrowed(MASK_ENCODED) });
     } else if json::begins(&decoded_text) {
         let (found, _) = json::scan(&decoded_text, names);
         edits.extend(TextEncoding::Percent.map_edits(value, span.start, found));

@@ -50,7 +50,7 @@ fn scan_nested(text: &[u8], names: &SecretNames, nested: usize) -> (Vec<Edit>, S
     (scanner.edits, end)
 }
 
-/// What the next value is.
+/// The meaning of the next value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ValueKind {
     Plain,
@@ -149,7 +149,7 @@ impl<'t> Scanner<'t> {
         self.stack.last().copied().unwrap_or(OpenContainer { is_object: false, is_card: false })
     }
 
-    /// What the next element of the innermost array is.
+    /// The meaning of the next element of the innermost array.
     fn element_kind(&self) -> ValueKind {
         if self.innermost().is_card { ValueKind::Card } else { ValueKind::Plain }
     }

@@ -84,7 +84,7 @@ pub enum SecretNamesSpecError {
     /// More than are allowed.
     #[error("too many names; at most {EXTRA_NAMES_MAX} are allowed")]
     TooMany,
-    /// An entry is no field name.
+    /// An entry is not a field name.
     #[error(
         "each entry must be a field name of 1 to {NAME_BYTES_MAX} bytes with a letter or digit; fields are found at any depth, so write `pin`, not a path"
     )]

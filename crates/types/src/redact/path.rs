@@ -47,12 +47,12 @@ pub fn is_event_name(segment: &str) -> bool {
 /// Masks every segment after the source's name that may be a secret: a current one, an old one, or
 /// one in the wrong position.
 pub fn mask_path(path: &str) -> String {
-    let shown = |segment| match segment {
+    let mask_segment = |segment| match segment {
         "" => segment,
         name if is_event_name(name) => name,
         _ => MASK,
     };
-    path.split('/').map(shown).collect::<Vec<_>>().join("/")
+    path.split('/').map(mask_segment).collect::<Vec<_>>().join("/")
 }
 
 #[cfg(test)]

@@ -327,10 +327,10 @@ proptest! {
         let shown = apply(&text, &edits);
         let mut rest = &*shown;
         let mut at = 0;
-        for Edit { span, with } in &edits {
+        for Edit { span, replacement } in &edits {
             let kept = &text[at..span.start];
             prop_assert!(rest.starts_with(kept));
-            rest = &rest[kept.len() + with.len()..];
+            rest = &rest[kept.len() + replacement.len()..];
             at = span.end;
         }
         prop_assert_eq!(rest, &text[at..]);

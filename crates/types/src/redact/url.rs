@@ -56,10 +56,10 @@ fn path_segments<'p>(base: &str, path: &'p str) -> Vec<(&'p str, bool)> {
         let same = |(expected, segment): (&&str, &&str)| *expected == "*" || expected == segment;
         is_host(known) && named.len() > shape.len() && shape.iter().zip(&named).all(same)
     };
-    let shown = SECRET_PATHS.iter().find(fits).map(|(_, shape)| 1 + shape.len());
+    let first_secret = SECRET_PATHS.iter().find(fits).map(|(_, shape)| 1 + shape.len());
     let names = SecretNames::builtin();
     let is_secret = |index: usize| {
-        shown.is_some_and(|shown| index >= shown)
+        first_secret.is_some_and(|first| index >= first)
             || index > 0 && names.is_secret_parameter(&decoded(segments[index - 1]))
     };
     segments
@@ -89,8 +89,8 @@ pub fn mask_url(url: &str) -> String {
 }
 
 /// Replaces the masks in a path by the secrets of `stored`, if all other segments are the same.
-fn unmask_path_of(shown: &str, stored: &str) -> String {
-    let (base, path) = split_url(shown);
+fn unmask_path_of(masked: &str, stored: &str) -> String {
+    let (base, path) = split_url(masked);
     let (stored_base, stored_path) = split_url(stored);
     let segments = path_segments(stored_base, stored_path);
     let written: Vec<&str> = path.split('/').collect();
@@ -100,18 +100,18 @@ fn unmask_path_of(shown: &str, stored: &str) -> String {
     if written.len() == segments.len() && written.iter().zip(&segments).all(is_same) {
         return format!("{base}{stored_path}");
     }
-    shown.to_owned()
+    masked.to_owned()
 }
 
 /// Replaces the masks in a URL by the secrets of `stored`.
 ///
 /// In the query, for each name the first mask stands for the first secret. A mask without a secret stays.
-pub fn unmask_url(shown: &str, stored: &str) -> String {
-    let (shown, shown_query) = split_query(shown);
+pub fn unmask_url(masked: &str, stored: &str) -> String {
+    let (masked, masked_query) = split_query(masked);
     let (stored, stored_query) = split_query(stored);
-    let url = unmask_path_of(shown, stored);
-    let (Some(query), Some(stored)) = (shown_query, stored_query) else {
-        return shown_query.map_or_else(|| url.clone(), |query| format!("{url}?{query}"));
+    let url = unmask_path_of(masked, stored);
+    let (Some(query), Some(stored)) = (masked_query, stored_query) else {
+        return masked_query.map_or_else(|| url.clone(), |query| format!("{url}?{query}"));
     };
     let names = SecretNames::builtin();
     let mut secrets: Vec<_> =

@@ -66,7 +66,7 @@ fn without_device(text: &str) -> Cow<'_, str> {
 }
 
 fn is_one_of(words: &[&str], word: &str) -> bool {
-    words.iter().any(|one| one.eq_ignore_ascii_case(word))
+    words.iter().any(|other| other.eq_ignore_ascii_case(word))
 }
 
 fn is_digits(text: &str) -> bool {

@@ -10,11 +10,11 @@ fn stored_as(name: AttributeName, text: &str) -> Option<(AttributeName, String)>
 /// An attribute in the tests: name and value.
 type Pair<'a> = (AttributeName, &'a str);
 
-fn finds(stored: Pair<'_>, sought: Pair<'_>) -> bool {
+fn finds(stored: Pair<'_>, searched: Pair<'_>) -> bool {
     let attributes = Attributes::default().with(stored.0, stored.1);
-    let Some(filter) = AttributeFilter::new(sought.0, sought.1) else { return false };
+    let Some(filter) = AttributeFilter::new(searched.0, searched.1) else { return false };
     let by_term = attributes.terms().any(|term| term == filter.term());
-    assert_eq!(by_term, attributes.matches(&filter), "{stored:?} {sought:?}");
+    assert_eq!(by_term, attributes.matches(&filter), "{stored:?} {searched:?}");
     by_term
 }
 
@@ -37,8 +37,8 @@ fn phone_number_is_found_in_every_format() {
         " 5511987654321 ",
     ];
     for stored in forms {
-        for sought in forms {
-            assert!(finds((Phone, stored), (Phone, sought)), "{stored}, {sought}");
+        for searched in forms {
+            assert!(finds((Phone, stored), (Phone, searched)), "{stored}, {searched}");
         }
         let name = stored_as(Phone, stored).unwrap().0;
         assert_eq!(name, Phone, "{stored}");
@@ -56,9 +56,9 @@ fn different_phone_numbers_do_not_match() {
         ("another country with eight digits", "491187654321", "4911987654321"),
         ("too long", "55119876543210", "5511987654321"),
     ];
-    for (name, stored, sought) in cases {
-        assert!(!finds((Phone, stored), (Phone, sought)), "case: {name}");
-        assert!(!finds((Phone, sought), (Phone, stored)), "case: {name}");
+    for (name, stored, searched) in cases {
+        assert!(!finds((Phone, stored), (Phone, searched)), "case: {name}");
+        assert!(!finds((Phone, searched), (Phone, stored)), "case: {name}");
     }
 }
 
@@ -192,13 +192,13 @@ proptest! {
         name in any_name(),
         text in any_text(),
     ) {
-        let Some((in_name, shown)) = stored_as(name, &text) else {
+        let Some((in_name, stored)) = stored_as(name, &text) else {
             prop_assert_eq!(AttributeFilter::new(name, &text), None);
             return Ok(());
         };
         prop_assert!(finds((name, &text), (name, &text)));
-        prop_assert!(finds((name, &text), (in_name, &shown)));
-        prop_assert_eq!(stored_as(in_name, &shown), Some((in_name, shown)));
+        prop_assert!(finds((name, &text), (in_name, &stored)));
+        prop_assert_eq!(stored_as(in_name, &stored), Some((in_name, stored)));
     }
 
     #[test]
@@ -215,9 +215,9 @@ proptest! {
     fn attributes_survive_json_roundtrip(pairs in prop::collection::vec((any_name(), any_text()), 0..24)) {
         let mut attributes = Attributes::default();
         pairs.iter().for_each(|(name, text)| attributes.push(*name, text));
-        let back = Attributes::from_json(&attributes.to_json()).unwrap();
-        prop_assert_eq!(back.terms().collect::<Vec<_>>(), attributes.terms().collect::<Vec<_>>());
-        prop_assert_eq!(back, attributes);
+        let parsed = Attributes::from_json(&attributes.to_json()).unwrap();
+        prop_assert_eq!(parsed.terms().collect::<Vec<_>>(), attributes.terms().collect::<Vec<_>>());
+        prop_assert_eq!(parsed, attributes);
     }
 }
 

@@ -12,13 +12,13 @@ pub struct JqFilterSet {
 }
 
 impl JqFilterSet {
-    /// The filter with this text: one of this set, one of the set `before`, or a new one.
-    pub fn share(&mut self, text: &str, before: &Self) -> Arc<JqFilter> {
+    /// The filter with this text: one of this set, one of the `previous` set, or a new one.
+    pub fn share(&mut self, text: &str, previous: &Self) -> Arc<JqFilter> {
         if let Some(filter) = self.filters.get(text) {
             return Arc::clone(filter);
         }
-        let known = before.filters.get(text).cloned();
-        let filter = known.unwrap_or_else(|| Arc::new(JqFilter::for_route(text)));
+        let existing = previous.filters.get(text).cloned();
+        let filter = existing.unwrap_or_else(|| Arc::new(JqFilter::for_route(text)));
         self.filters.insert(text.to_owned(), Arc::clone(&filter));
         filter
     }
@@ -28,13 +28,13 @@ impl JqFilterSet {
         self.filters.len()
     }
 
-    /// Whether there is no filter.
+    /// Whether the set has no filters.
     pub fn is_empty(&self) -> bool {
         self.filters.is_empty()
     }
 
-    /// How many of the filters have been used, or checked, and take memory for it.
-    pub fn compiled(&self) -> usize {
+    /// The number of filters that are compiled, because they were used or checked.
+    pub fn compiled_count(&self) -> usize {
         self.filters.values().filter(|filter| filter.is_compiled()).count()
     }
 }
@@ -53,18 +53,18 @@ mod tests {
         let texts = |number: usize| format!(".n == {}", number % 3);
         let all: Vec<_> = (0..1000).map(|number| filters.share(&texts(number), &before)).collect();
 
-        assert_eq!((filters.len(), filters.compiled()), (3, 0));
+        assert_eq!((filters.len(), filters.compiled_count()), (3, 0));
         let input = JsonInput::parse(br#"{"n":1}"#).unwrap();
         let matching = all
             .iter()
             .step_by(3)
             .filter(|filter| filter.is_match(&input, &EventVariables::default()).unwrap());
-        assert_eq!((matching.count(), filters.compiled()), (0, 1));
+        assert_eq!((matching.count(), filters.compiled_count()), (0, 1));
 
         // After a change of the configuration, what was compiled still is.
         let mut changed = JqFilterSet::default();
         changed.share(&texts(0), &filters);
         changed.share("true", &filters);
-        assert_eq!((changed.len(), changed.compiled()), (2, 1));
+        assert_eq!((changed.len(), changed.compiled_count()), (2, 1));
     }
 }

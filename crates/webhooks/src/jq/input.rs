@@ -116,7 +116,7 @@ pub(super) const VARIABLES: [&str; 3] = ["$kind", "$source", "$headers"];
 /// Whether a filter may see the header of this name.
 type HeaderPredicate<'e> = &'e dyn Fn(&HeaderName) -> bool;
 
-/// What the filter and the transform of a route see of an event beside its body.
+/// The variables that the filter and the transform of a route see beside the body of an event.
 ///
 /// `$kind` is a string or `null`, `$source` the name of the source, `$headers` an object: names in
 /// lower case, a repeated header joined by commas.

@@ -65,9 +65,9 @@ pub enum JqError {
         line: usize,
         /// Counted from 1, in characters.
         column: usize,
-        /// What may stand there.
+        /// A description of what is allowed there.
         expected: String,
-        /// What stands there.
+        /// The text that is there.
         found: String,
     },
     /// The filter uses a function or variable that does not exist or is not available.
@@ -252,7 +252,7 @@ impl JqFilter {
             let values = Vars::new(values.map(|value| JqValue::from(&value)));
             let context = Ctx::<JqData>::new(MeteredTerms(&filter.lut), values);
             let outputs = filter.id.run((context, JqValue::from(input)));
-            // An exception that is no error would be a `halt`, which is not available.
+            // An exception that is not an error would be a `halt`, which is not available.
             take(&mut outputs.map(|output| {
                 output.map_err(|thrown| thrown.get_err().map_or(JqError::Internal, runtime_error))
             }))

@@ -356,7 +356,7 @@ fn form_is_an_object_with_the_json_of_its_payload() {
         (&[form], "a=1&b=2&a=3&a=", ".", r#"{"a":["1","3",""],"b":"2"}"#),
         (&[form], "payload=%7B%22n%22%3A9007199254740993%7D&x=1", ".payload.n", "9007199254740993"),
         (&[form], "payload=[1,[2]]", ".payload[1][0]", "2"),
-        // What is no JSON object or array stays a string.
+        // A text that is not a JSON object or array stays a string.
         (&[form], "payload=12", ".payload", r#""12""#),
         (&[form], "payload=%7B", ".payload", r#""{""#),
         (&[form], "", ".", "{}"),

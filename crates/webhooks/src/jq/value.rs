@@ -180,7 +180,8 @@ struct ExceptionCarrier<'a> {
 }
 
 impl<'a> ExceptionCarrier<'a> {
-    fn lower(&self, result: ValX<'a, JqValue>) -> jaq_json::ValX<'a> {
+    /// Converts a filter's result to jaq's type; keeps an exception for [`Self::finish`].
+    fn to_jaq(&self, result: ValX<'a, JqValue>) -> jaq_json::ValX<'a> {
         match result {
             Ok(value) => {
                 self.depth.set(self.depth.get().max(value.depth));
@@ -193,6 +194,7 @@ impl<'a> ExceptionCarrier<'a> {
         }
     }
 
+    /// The result of jaq's update function, or the kept exception.
     fn finish(self, result: jaq_json::ValX<'a>, depth: u16) -> ValX<'a, JqValue> {
         if let Some(exception) = self.thrown.into_inner() {
             return Err(exception);
@@ -288,10 +290,10 @@ impl jaq_core::ValT for JqValue {
         f: impl Fn(Self) -> I,
     ) -> ValX<'a, Self> {
         meter::charge(self.copy_cost());
-        let (carry, depth) = (ExceptionCarrier::default(), self.depth);
-        let f = |val| f(Self::part(val, depth)).map(|result| carry.lower(result));
+        let (carrier, depth) = (ExceptionCarrier::default(), self.depth);
+        let f = |val| f(Self::part(val, depth)).map(|result| carrier.to_jaq(result));
         let result = self.val.map_values(opt, f);
-        carry.finish(result, depth)
+        carrier.finish(result, depth)
     }
 
     fn map_index<'a, I: Iterator<Item = ValX<'a, Self>>>(
@@ -304,10 +306,10 @@ impl jaq_core::ValT for JqValue {
         if let Err(error) = self.require_name(index) {
             return opt.fail(self, |_| error.into());
         }
-        let (carry, depth) = (ExceptionCarrier::default(), self.depth);
-        let f = |val| f(Self::part(val, depth)).map(|result| carry.lower(result));
+        let (carrier, depth) = (ExceptionCarrier::default(), self.depth);
+        let f = |val| f(Self::part(val, depth)).map(|result| carrier.to_jaq(result));
         let result = self.val.map_index(&index.val, opt, f);
-        carry.finish(result, depth)
+        carrier.finish(result, depth)
     }
 
     fn map_range<'a, I: Iterator<Item = ValX<'a, Self>>>(
@@ -317,12 +319,12 @@ impl jaq_core::ValT for JqValue {
         f: impl Fn(Self) -> I,
     ) -> ValX<'a, Self> {
         meter::charge(self.copy_cost());
-        let (carry, depth) = (ExceptionCarrier::default(), self.depth);
+        let (carrier, depth) = (ExceptionCarrier::default(), self.depth);
         // A slice is as deep as the whole.
-        let f = |val| f(Self::new(val, depth)).map(|result| carry.lower(result));
+        let f = |val| f(Self::new(val, depth)).map(|result| carrier.to_jaq(result));
         let range = range.start.map(Self::val)..range.end.map(Self::val);
         let result = self.val.map_range(range, opt, f);
-        carry.finish(result, depth)
+        carrier.finish(result, depth)
     }
 
     fn as_bool(&self) -> bool {
@@ -404,8 +406,8 @@ impl Sub for JqValue {
             (Val::Arr(items), Val::Arr(removed)) => {
                 let is_removed =
                     |item| removed.iter().any(|other| compare(item, other) == Ordering::Equal);
-                let left = items.iter().filter(|item| !is_removed(item)).cloned();
-                Ok(Self::new(left.collect(), self.depth))
+                let remaining = items.iter().filter(|item| !is_removed(item)).cloned();
+                Ok(Self::new(remaining.collect(), self.depth))
             }
             (left, right) => check_integer_size((left - right).map_err(convert_error)?, self.depth),
         }
@@ -601,9 +603,9 @@ pub(super) struct TruncatedDisplay<'t, T>(pub(super) &'t T);
 impl<T: fmt::Display> fmt::Display for TruncatedDisplay<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut beginning = TruncatedString(String::new());
-        let whole = write!(beginning, "{}", self.0);
+        let written = write!(beginning, "{}", self.0);
         f.write_str(&beginning.0)?;
-        if whole.is_err() { f.write_str("…") } else { Ok(()) }
+        if written.is_err() { f.write_str("…") } else { Ok(()) }
     }
 }
 
@@ -612,8 +614,8 @@ struct TruncatedString(String);
 impl Write for TruncatedString {
     /// Fails when full, which ends the formatting.
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let room = MESSAGE_BYTES_MAX - self.0.len();
-        let fitting = &text[..text.floor_char_boundary(room)];
+        let bytes_left = MESSAGE_BYTES_MAX - self.0.len();
+        let fitting = &text[..text.floor_char_boundary(bytes_left)];
         self.0.push_str(fitting);
         if fitting.len() < text.len() { Err(fmt::Error) } else { Ok(()) }
     }

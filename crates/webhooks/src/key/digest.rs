@@ -67,8 +67,8 @@ impl KeyDigest {
         let mut hasher = Sha256::new();
         hasher.update(scope);
         parts.iter().for_each(|part| hasher.update(part));
-        let whole: [u8; 32] = hasher.finalize().into();
-        Self::from_bytes(std::array::from_fn(|index| whole[index]))
+        let sha256: [u8; 32] = hasher.finalize().into();
+        Self::from_bytes(std::array::from_fn(|index| sha256[index]))
     }
 
     /// The stored form; its byte order is the numeric order.

@@ -234,11 +234,11 @@ impl KeyRules {
     /// does not match.
     pub fn extract(&self, headers: &HeaderMap, body: &[u8]) -> Result<Option<FoundKey>, KeyError> {
         // Computed lazily: often a header matches and the body is never read.
-        let plain = LazyCell::new(|| inflate::decode_body(headers, body));
+        let decoded = LazyCell::new(|| inflate::decode_body(headers, body));
         let pointer_values = LazyCell::new(|| {
-            plain.as_deref().map(|body| self.pointers.find_scalars(body)).unwrap_or_default()
+            decoded.as_deref().map(|body| self.pointers.find_scalars(body)).unwrap_or_default()
         });
-        let json = LazyCell::new(|| JsonInput::parse(plain.as_deref()?).ok());
+        let json = LazyCell::new(|| JsonInput::parse(decoded.as_deref()?).ok());
         let mut pointer_number = 0;
         for (position, rule) in self.rules.iter().enumerate() {
             let key = match rule {

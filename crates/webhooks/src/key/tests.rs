@@ -16,9 +16,9 @@ fn headers(pairs: &[(&'static str, &[u8])]) -> HeaderMap {
     headers
 }
 
-fn rules(written: &[&str]) -> KeyRules {
-    let written: Vec<_> = written.iter().map(|&rule| rule.to_owned()).collect();
-    KeyRules::new(Some(&written)).unwrap()
+fn rules(texts: &[&str]) -> KeyRules {
+    let texts: Vec<_> = texts.iter().map(|&text| text.to_owned()).collect();
+    KeyRules::new(Some(&texts)).unwrap()
 }
 
 fn key(rules: &KeyRules, headers: &HeaderMap, body: &[u8]) -> Option<String> {
@@ -36,16 +36,22 @@ fn origin_and_namespace_depend_on_the_rule() {
     let preset = KeyRules::of_preset(&["header:x-id", "pointer:/id"]).unwrap();
     let (in_header, in_body) = ([("x-id", &b"1"[..]), ("webhook-id", b"1")], br#"{"id":1}"#);
     let explicit = Some((KeyNamespace::Header, KeyOrigin::Explicit));
-    let of = |rules: &KeyRules, sent: &HeaderMap| {
+    let namespace_and_origin = |rules: &KeyRules, sent: &HeaderMap| {
         let found = rules.extract(sent, in_body).unwrap();
         found.map(|found| (found.namespace, found.origin))
     };
     let none = HeaderMap::new();
-    assert_eq!(of(&defaults(), &headers(&in_header)), explicit);
-    assert_eq!(of(&preset, &headers(&in_header)), explicit);
-    assert_eq!(of(&defaults(), &none), Some((KeyNamespace::Body, KeyOrigin::Guessed)));
+    assert_eq!(namespace_and_origin(&defaults(), &headers(&in_header)), explicit);
+    assert_eq!(namespace_and_origin(&preset, &headers(&in_header)), explicit);
+    assert_eq!(
+        namespace_and_origin(&defaults(), &none),
+        Some((KeyNamespace::Body, KeyOrigin::Guessed))
+    );
     for rules in [rules(&["pointer:/id"]), rules(&["jq:.id"]), preset] {
-        assert_eq!(of(&rules, &none), Some((KeyNamespace::Body, KeyOrigin::Explicit)));
+        assert_eq!(
+            namespace_and_origin(&rules, &none),
+            Some((KeyNamespace::Body, KeyOrigin::Explicit))
+        );
     }
 }
 
@@ -62,10 +68,10 @@ fn default_rules_ignore_headers_that_are_not_signed() {
     assert_eq!(signed(|_| false), (text("1"), text("k"), true));
     assert_eq!(signed(|name| name == "webhook-id"), (text("w"), text("k"), true));
     assert_eq!(signed(|_| true), (text("k"), None, true));
-    // What the operator wrote stays.
-    let own = rules(&["header:idempotency-key"]).for_signed_requests(|_| false);
-    assert_eq!((key(&own, &sent, body), own.ignored_key(&sent)), (text("k"), None));
-    assert!(!own.are_defaults());
+    // Configured rules stay.
+    let configured = rules(&["header:idempotency-key"]).for_signed_requests(|_| false);
+    assert_eq!((key(&configured, &sent, body), configured.ignored_key(&sent)), (text("k"), None));
+    assert!(!configured.are_defaults());
 }
 
 #[test]
@@ -153,14 +159,14 @@ fn pointers_descend_through_objects_and_arrays() {
     }
     assert_eq!(body_key("pointer:", r#" "whole" "#).as_deref(), Some("whole"));
     // One pointer ends where another continues.
-    let through = rules(&["pointer:/data", "pointer:/data/id", "pointer:/data/id/x"]);
+    let nested = rules(&["pointer:/data", "pointer:/data/id", "pointer:/data/id/x"]);
     let cases = [
         (r#"{"data":"d"}"#, "d"),
         (r#"{"data":{"id":5}}"#, "5"),
         (r#"{"data":{"id":{"x":"y"}}}"#, "y"),
     ];
     for (body, expected) in cases {
-        assert_eq!(key(&through, &HeaderMap::new(), body.as_bytes()).as_deref(), Some(expected));
+        assert_eq!(key(&nested, &HeaderMap::new(), body.as_bytes()).as_deref(), Some(expected));
     }
 }
 
@@ -276,14 +282,14 @@ fn repeated_header_is_refused_or_ignored() {
 
 #[test]
 fn jq_filter_works_as_key_rule() {
-    let written = rules(&[r#"jq:"\(.team):\(.event)""#, "jq:.[0].id", "pointer:/id"]);
+    let rules = rules(&[r#"jq:"\(.team):\(.event)""#, "jq:.[0].id", "pointer:/id"]);
     let cases = [
         ("joined", r#"{"team":"T1","event":"Ev2"}"#, Some((0, "T1:Ev2"))),
         ("a filter that fails is no hit", r#"[{"id":7}]"#, Some((1, "7"))),
         ("no JSON", "nope", None),
     ];
     for (name, body, expected) in cases {
-        let found = written.extract(&HeaderMap::new(), body.as_bytes()).unwrap();
+        let found = rules.extract(&HeaderMap::new(), body.as_bytes()).unwrap();
         let found = found.as_ref().map(|found| (found.rule, found.key.as_str()));
         assert_eq!(found, expected, "case: {name}");
     }
@@ -387,14 +393,14 @@ proptest! {
         paths in prop::collection::vec("(/[ab01]){0,4}", 1..5),
     ) {
         let body = value.to_string();
-        for found in Vec::from_iter(paths.iter().map(|path| rules(&[&format!("pointer:{path}")]))) {
-            let KeyRule::Pointer(pointer) = &found.rules()[0] else { unreachable!() };
+        for rules in Vec::from_iter(paths.iter().map(|path| rules(&[&format!("pointer:{path}")]))) {
+            let KeyRule::Pointer(pointer) = &rules.rules()[0] else { unreachable!() };
             let expected = match value.pointer(&pointer.to_string()) {
                 Some(serde_json::Value::String(text)) => DedupKey::new(text),
                 Some(serde_json::Value::Number(number)) => DedupKey::new(&number.to_string()),
                 _ => None,
             };
-            let key = found.extract(&HeaderMap::new(), body.as_bytes()).unwrap().map(|f| f.key);
+            let key = rules.extract(&HeaderMap::new(), body.as_bytes()).unwrap().map(|f| f.key);
             prop_assert_eq!(key, expected, "{} in {}", pointer, body);
         }
         // Together they give the key of the first rule that matches alone.

@@ -64,7 +64,7 @@ static EVENT: EventReader = EventReader::new(&EventTemplate {
     ..EventTemplate::EMPTY
 });
 
-/// Where the URI of the meeting, or of something that belongs to it, may be.
+/// Fields that may have the URI of the meeting, or of something that belongs to it.
 const MEETING_URIS: [&str; 4] =
     ["/payload/uri", "/payload/scheduled_event/uri", "/payload/event", "/payload/invitee"];
 
@@ -73,7 +73,7 @@ fn parse_event(request: &IncomingRequest<'_>) -> EventPart {
     let mut event = found.event();
     let meeting = MEETING_URIS.iter().find_map(|uri| scheduled_event(found.get(uri)?));
     event.attributes.push_some(Object, meeting);
-    event.order = meeting.and_then(DedupKey::new);
+    event.ordering_key = meeting.and_then(DedupKey::new);
     let has_time = found.get("/event").is_some() && found.get("/created_at").is_some();
     if event.key == EventKey::None && has_time {
         // The body contains the time, so equal bytes are the same event.

@@ -104,7 +104,7 @@ fn parse_event(request: &IncomingRequest<'_>) -> EventPart {
         _ if is_conversation => found.key(KEY_BY_CONVERSATION_VERSION),
         _ => None,
     };
-    let order = match event {
+    let ordering_key = match event {
         "" => None,
         _ if is_conversation => found.key("{/inbox_id}:{/id}"),
         _ => found.key("{/account/id|/conversation/inbox_id}:{/conversation/id|/id}"),
@@ -126,7 +126,7 @@ fn parse_event(request: &IncomingRequest<'_>) -> EventPart {
             Some(key) => EventKey::Known(key, "chatwoot:id"),
             None => EventKey::Unsigned(found.key(KEY_BY_DELIVERY), "chatwoot:x-chatwoot-delivery"),
         },
-        order,
+        ordering_key,
         attributes,
         ..EventPart::default()
     }

@@ -102,9 +102,9 @@ enum InteractionKind {
 
 impl RequestKind {
     /// Webhook events have `event`. Both events and interactions have `type`, with different meanings.
-    fn of(found: &FieldValues<'_>) -> Self {
-        let is_event = found.get("/event/type|/event/timestamp").is_some();
-        match (found.get("/type"), is_event) {
+    fn of(fields: &FieldValues<'_>) -> Self {
+        let is_event = fields.get("/event/type|/event/timestamp").is_some();
+        match (fields.get("/type"), is_event) {
             (_, true) => Self::Event,
             (Some("0"), false) => Self::EventPing,
             (Some("1"), false) => Self::InteractionPing,
@@ -112,7 +112,7 @@ impl RequestKind {
             (Some("3"), false) => Self::Interaction(InteractionKind::Component),
             (Some("4"), false) => Self::Interaction(InteractionKind::Autocomplete),
             (Some("5"), false) => Self::Interaction(InteractionKind::Modal),
-            (Some(_), false) if found.get("/id").is_some() => {
+            (Some(_), false) if fields.get("/id").is_some() => {
                 Self::Interaction(InteractionKind::Other)
             }
             (Some(_) | None, false) => Self::Unknown,
@@ -152,8 +152,8 @@ fn verifier(secrets: Vec<Secret>) -> Result<Verifier, VerifySpecError> {
 }
 
 fn parse_request(request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedRequest {
-    let found = REQUEST.read(request);
-    let (kind, key) = match RequestKind::of(&found) {
+    let fields = REQUEST.read(request);
+    let (kind, key) = match RequestKind::of(&fields) {
         RequestKind::InteractionPing => {
             return ParsedRequest::Handshake(ProviderReply::json(r#"{"type":1}"#));
         }
@@ -161,15 +161,15 @@ fn parse_request(request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedReq
             return ParsedRequest::Handshake(ProviderReply::empty(StatusCode::NO_CONTENT));
         }
         RequestKind::Interaction(interaction) => {
-            (Some(interaction.kind()), found.key("discord:{/id}"))
+            (Some(interaction.kind()), fields.key("discord:{/id}"))
         }
-        RequestKind::Event => (found.get("/event/type"), found.key(EVENT_KEY)),
+        RequestKind::Event => (fields.get("/event/type"), fields.key(EVENT_KEY)),
         RequestKind::Unknown => (None, None),
     };
     ParsedRequest::single(EventPart {
         kind: kind.and_then(EventKind::new),
         key: EventKey::known_or_none(key, "discord:id"),
-        ..found.event()
+        ..fields.event()
     })
 }
 
@@ -226,14 +226,14 @@ impl VerificationScheme for Ed25519Scheme {
         }
         let timestamp = timestamp_header(request.headers, &TIMESTAMP)?;
         // Timestamp and body are joined without a separator, so the length must be fixed.
-        let is_time = timestamp.iter().all(u8::is_ascii_digit);
-        if !is_time || timestamp.len() != TIMESTAMP_BYTES {
+        let is_number = timestamp.iter().all(u8::is_ascii_digit);
+        if !is_number || timestamp.len() != TIMESTAMP_BYTES {
             return Err(VerifyError::Malformed { part: "timestamp" });
         }
         check_max_age(parse_epoch(timestamp)?, now, MAX_AGE)?;
-        let text = [timestamp, request.body].concat();
+        let signed_text = [timestamp, request.body].concat();
         let is_match = |key: &ApplicationKey| {
-            UnparsedPublicKey::new(&ED25519, &key.public).verify(&text, &signature).is_ok()
+            UnparsedPublicKey::new(&ED25519, &key.public).verify(&signed_text, &signature).is_ok()
         };
         self.0.iter().position(is_match).ok_or(VerifyError::Mismatch)
     }

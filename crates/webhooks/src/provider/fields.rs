@@ -16,7 +16,7 @@ use crate::{
     request::IncomingRequest,
 };
 
-/// Where the parts of an event are.
+/// The locations of the parts of an event.
 #[derive(Debug)]
 pub(super) struct EventTemplate {
     /// Templates of the event kind; the first one that gives a text counts. Likewise for the keys.
@@ -195,7 +195,7 @@ impl<'r> FieldValues<'r> {
         EventPart {
             kind: first(kind).and_then(|kind| EventKind::new(&kind)),
             key,
-            order: first(ordering_key).and_then(|key| DedupKey::new(&key)),
+            ordering_key: first(ordering_key).and_then(|key| DedupKey::new(&key)),
             attributes: self.attributes(),
             ..EventPart::default()
         }

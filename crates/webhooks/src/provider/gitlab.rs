@@ -78,14 +78,19 @@ mod tests {
         let id = ("webhook-id", "k-2");
         let uuid = ("x-gitlab-event-uuid", "u-1");
         let push = r#"{"object_kind":"push","event_name":"push","project_id":15}"#;
-        let request =
+        let merge_request =
             r#"{"object_kind":"merge_request","project":{"id":15},"object_attributes":{"id":99}}"#;
         let system = r#"{"event_name":"project_create","project_id":74}"#;
         let group = r#"{"event_name":"subgroup_create","group_id":10}"#;
         let cases: [(_, &[_], _, _); 7] = [
             ("a push", &[key, uuid], push, ["push", "gitlab:k-1", "15"]),
             ("signed", &[key, id], push, ["push", "gitlab:k-2", "15"]),
-            ("project in another field", &[key], request, ["merge_request", "gitlab:k-1", "15"]),
+            (
+                "project in another field",
+                &[key],
+                merge_request,
+                ["merge_request", "gitlab:k-1", "15"],
+            ),
             ("system hook", &[key], system, ["project_create", "gitlab:k-1", "74"]),
             ("group hook", &[key], group, ["subgroup_create", "gitlab:k-1", "10"]),
             ("old version", &[uuid], push, ["push", "-", "15"]),

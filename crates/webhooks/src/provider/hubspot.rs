@@ -52,8 +52,8 @@ pub(super) static HUBSPOT: Provider = Provider {
     parse_request: |request, _| {
         let parts = raw_json::split_array(request.body, |item| EVENT.read_json(item).event());
         // Anything but an array is one event without a key: workflows send a single object.
-        let whole = || vec![EventPart { key: EventKey::None, ..EventPart::default() }];
-        ParsedRequest::Events(parts.unwrap_or_else(whole))
+        let single_event = || vec![EventPart { key: EventKey::None, ..EventPart::default() }];
+        ParsedRequest::Events(parts.unwrap_or_else(single_event))
     },
     samples: &[
         SampleEvent::json(
@@ -152,7 +152,7 @@ fn decode_url(url: &str) -> String {
     while let Some((before, after)) = rest.split_once('%') {
         text.push_str(before);
         let code = after.get(..2).unwrap_or_default();
-        match DECODED_CHARACTERS.iter().find(|(known, _)| known.eq_ignore_ascii_case(code)) {
+        match DECODED_CHARACTERS.iter().find(|(escape, _)| escape.eq_ignore_ascii_case(code)) {
             Some((_, char)) => {
                 text.push(*char);
                 rest = &after[2..];
@@ -249,7 +249,7 @@ mod tests {
                 .iter()
                 .map(|part| {
                     let kind = part.kind.as_ref().map_or("-", |kind| kind.as_str());
-                    let order = part.order.as_ref().map_or("-", |order| order.as_str());
+                    let order = part.ordering_key.as_ref().map_or("-", |key| key.as_str());
                     format!("{kind} {:?} {order} {}", part.key, part.body.is_some())
                 })
                 .collect::<Vec<_>>(),

@@ -68,15 +68,16 @@ fn parse_event(request: &IncomingRequest<'_>) -> EventPart {
     let found = EVENT.read(request);
     let signed_id = signed_id(request.query).ok().flatten();
     let mut event = found.event();
-    let Some(about) = found.get("/data/id").or(signed_id.as_deref()) else { return event };
+    let Some(data_id) = found.get("/data/id").or(signed_id.as_deref()) else { return event };
     let key = found.get("/action|/type").and_then(|action| {
         let (user, id) = (found.get("/user_id|-")?, found.get("/id|-")?);
-        DedupKey::new(&format!("mercadopago:{user}:{action}:{about}:{id}"))
+        DedupKey::new(&format!("mercadopago:{user}:{action}:{data_id}:{id}"))
     });
     // The body is not signed.
     event.key = EventKey::Unsigned(key, "mercadopago:id");
-    event.order = found.get("/type").and_then(|kind| DedupKey::new(&format!("{kind}:{about}")));
-    event.attributes.push_some(Object, Some(about));
+    event.ordering_key =
+        found.get("/type").and_then(|kind| DedupKey::new(&format!("{kind}:{data_id}")));
+    event.attributes.push_some(Object, Some(data_id));
     event
 }
 
@@ -107,12 +108,12 @@ impl VerificationScheme for ManifestScheme {
 
     /// The signed id, request id and time. An id has one spelling here, however it is written in the URL.
     fn signed_fingerprint(&self, request: &IncomingRequest<'_>) -> [u8; 32] {
-        let about = signed_id(request.query).ok().flatten();
-        let about = about.map(|about| about.to_ascii_lowercase());
+        let data_id = signed_id(request.query).ok().flatten();
+        let data_id = data_id.map(|data_id| data_id.to_ascii_lowercase());
         let header = request.header(SIGNATURE.as_str()).map(parse_signature);
         let timestamp = header.and_then(Result::ok).map_or("", |(timestamp, _)| timestamp);
         let request_id = request.header(REQUEST_ID.as_str());
-        fingerprint(manifest(about.as_deref(), request_id, timestamp).as_bytes())
+        fingerprint(manifest(data_id.as_deref(), request_id, timestamp).as_bytes())
     }
 
     fn verify(&self, request: &IncomingRequest<'_>, now: Timestamp) -> Result<usize, VerifyError> {
@@ -122,17 +123,17 @@ impl VerificationScheme for ManifestScheme {
         check_max_age(parse_epoch(timestamp.as_bytes())?, now, MAX_AGE)?;
         let request_id = text_header(request.headers, &REQUEST_ID, "id")?;
         // Without it the signature says nothing about what happened.
-        let about = signed_id(request.query)?.ok_or(VerifyError::MissingId)?;
-        let lines: Vec<_> = id_spellings(&about)
+        let data_id = signed_id(request.query)?.ok_or(VerifyError::MissingId)?;
+        let lines: Vec<_> = id_spellings(&data_id)
             .into_iter()
-            .map(|about| manifest(Some(&about), request_id, timestamp))
+            .map(|data_id| manifest(Some(&data_id), request_id, timestamp))
             .collect();
         let is_match = |secret: &Secret| {
             let key = HmacKey::sha256(secret.expose());
             lines.iter().any(|line| key.verify([line.as_bytes()], &signature))
         };
         let secret_index = self.secrets.iter().position(is_match).ok_or(VerifyError::Mismatch)?;
-        check_body_id(request, &about)?;
+        check_body_id(request, &data_id)?;
         Ok(secret_index)
     }
 
@@ -143,10 +144,10 @@ impl VerificationScheme for ManifestScheme {
     ) -> Result<RequestSignature, SignError> {
         let key = HmacKey::sha256(signing_secret(&self.secrets)?.expose());
         let query = request.url.split_once('?').map(|(_, query)| query);
-        let about = signed_id(query).map_err(|_| SignError("the URL has `data.id` twice"))?;
-        let about = about.map(|about| about.to_ascii_lowercase());
+        let data_id = signed_id(query).map_err(|_| SignError("the URL has `data.id` twice"))?;
+        let data_id = data_id.map(|data_id| data_id.to_ascii_lowercase());
         let timestamp = now.as_millis().to_string();
-        let line = manifest(about.as_deref(), Some(request.id), &timestamp);
+        let line = manifest(data_id.as_deref(), Some(request.id), &timestamp);
         let signature = HEXLOWER.encode(key.sign([line.as_bytes()]).as_ref());
         Ok(RequestSignature::headers(vec![
             (SIGNATURE.clone(), format!("ts={timestamp},v1={signature}")),
@@ -160,12 +161,12 @@ fn parse_signature(header: &str) -> Result<(&str, Vec<u8>), VerifyError> {
     let malformed = |part| VerifyError::Malformed { part };
     let (mut timestamp, mut signature) = (None, None);
     for (name, value) in header.split(',').filter_map(|pair| pair.split_once('=')) {
-        let (place, part) = match name.trim() {
+        let (slot, part) = match name.trim() {
             "ts" => (&mut timestamp, "timestamp"),
             "v1" => (&mut signature, "signature"),
             _ => continue,
         };
-        if place.replace(value.trim()).is_some() {
+        if slot.replace(value.trim()).is_some() {
             return Err(malformed(part));
         }
     }
@@ -194,9 +195,9 @@ fn id_spellings(id: &str) -> Vec<String> {
 }
 
 /// The signed text; parts that the request lacks are left out.
-fn manifest(about: Option<&str>, request_id: Option<&str>, timestamp: &str) -> String {
+fn manifest(data_id: Option<&str>, request_id: Option<&str>, timestamp: &str) -> String {
     let mut line = String::new();
-    for (name, value) in [("id", about), ("request-id", request_id), ("ts", Some(timestamp))] {
+    for (name, value) in [("id", data_id), ("request-id", request_id), ("ts", Some(timestamp))] {
         if let Some(value) = value {
             line = format!("{line}{name}:{value};");
         }
@@ -205,10 +206,10 @@ fn manifest(about: Option<&str>, request_id: Option<&str>, timestamp: &str) -> S
 }
 
 /// The body is not signed, so an id in it must equal the signed id in the URL.
-fn check_body_id(request: &IncomingRequest<'_>, about: &str) -> Result<(), VerifyError> {
-    let plain = inflate::decode_body(request.headers, request.body);
-    match EVENT.read_json(plain.as_deref().unwrap_or(request.body)).get("/data/id") {
-        Some(named) if !about.eq_ignore_ascii_case(named) => Err(VerifyError::Mismatch),
+fn check_body_id(request: &IncomingRequest<'_>, data_id: &str) -> Result<(), VerifyError> {
+    let decoded = inflate::decode_body(request.headers, request.body);
+    match EVENT.read_json(decoded.as_deref().unwrap_or(request.body)).get("/data/id") {
+        Some(named) if !data_id.eq_ignore_ascii_case(named) => Err(VerifyError::Mismatch),
         Some(_) | None => Ok(()),
     }
 }

@@ -64,7 +64,7 @@ use crate::{
 };
 
 /// Default dedup window: longer than any provider retries (Meta retries for seven days).
-pub const DEDUP_WINDOW: HumanDuration = HumanDuration::from_secs(8 * 86_400);
+pub const DEFAULT_DEDUP_WINDOW: HumanDuration = HumanDuration::from_secs(8 * 86_400);
 /// Largest body that a source may accept.
 pub const BODY_BYTES_CEILING: usize = 25 * 1024 * 1024;
 
@@ -167,9 +167,10 @@ pub struct Provider {
     pub parse_request: fn(&IncomingRequest<'_>, Option<&Secret>) -> ParsedRequest,
     /// The key rules of events with [`EventKey::Rules`], instead of the default rules.
     pub key_rules: &'static [&'static str],
-    /// Whether key rules may read headers that its signature does not cover.
+    /// Whether its event id is in a header that the signature does not cover. Key rules may read such
+    /// headers then.
     pub has_unsigned_id: bool,
-    /// Members at the top of its JSON bodies that may differ between attempts.
+    /// Top-level members of its JSON bodies that may differ between attempts.
     pub retry_members: &'static [&'static str],
     /// Whether signed bytes that are received again under another unsigned id are a duplicate.
     pub replay_guard: bool,
@@ -209,7 +210,7 @@ impl Provider {
         has_unsigned_id: false,
         retry_members: &[],
         replay_guard: true,
-        dedup_window: DEDUP_WINDOW,
+        dedup_window: DEFAULT_DEDUP_WINDOW,
         max_body_bytes: None,
         signature_headers: &[],
         secret_header: None,
@@ -289,8 +290,8 @@ pub struct EventPart {
     pub kind: Option<EventKind>,
     /// How duplicates are recognized.
     pub key: EventKey,
-    /// Ordering key: events with the same one are delivered in order.
-    pub order: Option<DedupKey>,
+    /// Events with the same ordering key are delivered in order.
+    pub ordering_key: Option<DedupKey>,
     /// Search attributes.
     pub attributes: Attributes,
     /// The key that earlier versions gave the event, if it is another one.

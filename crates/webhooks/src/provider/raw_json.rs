@@ -1,7 +1,7 @@
 //! Splitting of JSON bodies without reserializing them.
 //!
 //! A [`RawObject`] keeps its members in order. Members of interest are parsed, all others stay text, so
-//! that numbers, escapes and unknown fields keep their spelling. [`RawObject::rewrite`] writes the
+//! that numbers, escapes and unknown fields stay as written. [`RawObject::rewrite`] writes the
 //! object again with replacements for the parsed members.
 
 use std::{fmt, marker::PhantomData};
@@ -25,7 +25,7 @@ pub(super) const EVENTS_MAX: usize = 2000;
 
 /// A member of an object that is parsed.
 pub(super) trait NestedMember<'b>: Deserialize<'b> {
-    /// Whether a member has this name, given in its spelling with quotes.
+    /// Whether the members with this name are parsed. The name has its quotes and escapes.
     fn has_name(name: &str) -> bool;
 }
 
@@ -33,7 +33,7 @@ pub(super) trait NestedMember<'b>: Deserialize<'b> {
 pub(super) struct RawObject<'b, T>(Vec<RawMember<'b, T>>);
 
 struct RawMember<'b, T> {
-    /// In its spelling, with quotes.
+    /// As written, with quotes and escapes.
     name: &'b str,
     value: RawMemberValue<'b, T>,
 }
@@ -48,8 +48,8 @@ enum RawMemberValue<'b, T> {
 impl<'b, T> RawObject<'b, T> {
     /// The parsed members, each with its position and name.
     pub(super) fn nested(&self) -> impl Iterator<Item = (usize, &'b str, &T)> {
-        self.0.iter().enumerate().filter_map(|(at, member)| match &member.value {
-            RawMemberValue::Nested(value) => Some((at, member.name, value)),
+        self.0.iter().enumerate().filter_map(|(index, member)| match &member.value {
+            RawMemberValue::Nested(value) => Some((index, member.name, value)),
             RawMemberValue::Text(_) | RawMemberValue::Null => None,
         })
     }
@@ -66,12 +66,13 @@ impl<'b, T> RawObject<'b, T> {
     /// without a replacement are left out.
     pub(super) fn rewrite(&self, replacements: &[(usize, &str)]) -> String {
         let mut text = String::from("{");
-        for (at, member) in self.0.iter().enumerate() {
+        for (index, member) in self.0.iter().enumerate() {
             let value = match member.value {
                 RawMemberValue::Text(value) => Some(value.get()),
                 RawMemberValue::Null => Some("null"),
                 RawMemberValue::Nested(_) => {
-                    replacements.iter().find(|(position, _)| *position == at).map(|(_, text)| *text)
+                    let replacement = replacements.iter().find(|(position, _)| *position == index);
+                    replacement.map(|(_, text)| *text)
                 }
             };
             let Some(value) = value else { continue };
@@ -129,7 +130,7 @@ impl<'de, T: NestedMember<'de>> Visitor<'de> for RawObjectVisitor<T> {
 }
 
 /// One event for each item of an array; `None` if the body is not an array or is too long. The body of
-/// each event is an array of that item, in its spelling; a single item keeps the body unchanged.
+/// each event is an array of that item, as written; a single item keeps the body unchanged.
 pub(super) fn split_array(
     body: &[u8],
     read: impl Fn(&[u8]) -> EventPart,
@@ -138,11 +139,11 @@ pub(super) fn split_array(
     if items.len() > EVENTS_MAX {
         return None;
     }
-    let is_alone = items.len() == 1;
+    let is_single = items.len() == 1;
     let part = |item: &&RawValue| {
         let text = item.get();
-        let alone = (!is_alone).then(|| Bytes::from(format!("[{text}]")));
-        EventPart { body: alone, ..read(text.as_bytes()) }
+        let body = (!is_single).then(|| Bytes::from(format!("[{text}]")));
+        EventPart { body, ..read(text.as_bytes()) }
     };
     Some(items.iter().map(part).collect())
 }

@@ -136,7 +136,7 @@ fn parse_command(form: &[u8]) -> EventPart {
     EventPart {
         kind: command.and_then(|_| EventKind::new("slash_command")),
         key: EventKey::known_or_none(key("slack:", "trigger_id"), "slack:trigger_id"),
-        order: key("", "channel_id"),
+        ordering_key: key("", "channel_id"),
         attributes,
         ..EventPart::default()
     }

@@ -88,7 +88,7 @@ pub(super) fn event_summary(part: &EventPart) -> [String; 3] {
         EventKey::None | EventKey::Unsigned(None, _) => "-".to_owned(),
     };
     let kind = part.kind.as_ref().map_or("-", |kind| kind.as_str()).to_owned();
-    [kind, key, part.order.as_ref().map_or("-", |order| order.as_str()).to_owned()]
+    [kind, key, part.ordering_key.as_ref().map_or("-", |key| key.as_str()).to_owned()]
 }
 
 /// The attributes of the only event of a request, `name=value` each.
@@ -205,7 +205,7 @@ impl TestCall {
         Some(map)
     }
 
-    pub(super) fn with_request<T>(&self, look: impl FnOnce(&IncomingRequest<'_>) -> T) -> T {
+    pub(super) fn with_request<T>(&self, read: impl FnOnce(&IncomingRequest<'_>) -> T) -> T {
         let headers = self.header_map().unwrap();
         let (origin, target) = self.url.split_once("/in/").unwrap();
         let (target, query) = match target.split_once('?') {
@@ -214,7 +214,7 @@ impl TestCall {
         };
         let (source, path) = target.split_at(target.find('/').unwrap_or(target.len()));
         let origin = Some(origin).filter(|_| self.knows_origin);
-        look(&IncomingRequest { source, path, query, headers: &headers, body: &self.body, origin })
+        read(&IncomingRequest { source, path, query, headers: &headers, body: &self.body, origin })
     }
 
     /// The position of the matching secret, or the error code.
@@ -248,27 +248,27 @@ impl TestCall {
     /// be refused, except a change of case in hexadecimal digits.
     pub(super) fn assert_every_bit_counts(&self, headers: &[&str]) {
         assert_eq!(self.verify(), Ok(0), "{self:?}");
-        for at in 0..self.body.len() * 8 {
+        for bit in 0..self.body.len() * 8 {
             let mut call = self.clone();
-            flip(&mut call.body, at);
-            assert!(call.verify().is_err(), "bit {at} of the body: {call:?}");
+            flip(&mut call.body, bit);
+            assert!(call.verify().is_err(), "bit {bit} of the body: {call:?}");
         }
-        for at in 0..self.secrets[0].len() * 8 {
+        for bit in 0..self.secrets[0].len() * 8 {
             let mut call = self.clone();
-            flip(&mut call.secrets[0], at);
+            flip(&mut call.secrets[0], bit);
             let is_same =
                 is_hex(&self.secrets[0]) && self.secrets[0].eq_ignore_ascii_case(&call.secrets[0]);
-            assert!(is_same || call.verify().is_err(), "bit {at} of the secret: {call:?}");
+            assert!(is_same || call.verify().is_err(), "bit {bit} of the secret: {call:?}");
         }
         for name in headers {
-            let place = self.headers.iter().position(|(other, _)| other == name).unwrap();
-            for at in 0..self.headers[place].1.len() * 8 {
+            let index = self.headers.iter().position(|(other, _)| other == name).unwrap();
+            for bit in 0..self.headers[index].1.len() * 8 {
                 let mut call = self.clone();
-                flip(&mut call.headers[place].1, at);
-                let (before, after) = (&self.headers[place].1, &call.headers[place].1);
+                flip(&mut call.headers[index].1, bit);
+                let (before, after) = (&self.headers[index].1, &call.headers[index].1);
                 let is_same = is_hex(before) && before.eq_ignore_ascii_case(after);
                 let is_refused = call.header_map().is_none() || call.verify().is_err();
-                assert!(is_same || is_refused, "bit {at} of {name}: {call:?}");
+                assert!(is_same || is_refused, "bit {bit} of {name}: {call:?}");
             }
         }
     }
@@ -278,6 +278,6 @@ fn is_hex(text: &[u8]) -> bool {
     text.iter().all(u8::is_ascii_hexdigit)
 }
 
-fn flip(bytes: &mut [u8], at: usize) {
-    bytes[at / 8] ^= 1 << (at % 8);
+fn flip(bytes: &mut [u8], bit: usize) {
+    bytes[bit / 8] ^= 1 << (bit % 8);
 }

@@ -135,7 +135,7 @@ impl<'b> TwilioFields<'b> {
             return EventPart {
                 kind: EventKind::new(event),
                 key: EventKey::Unsigned(token_key(request, account), TOKEN),
-                order: self.get("ConversationSid").and_then(DedupKey::new),
+                ordering_key: self.get("ConversationSid").and_then(DedupKey::new),
                 attributes: self.attributes(self.get("Author")),
                 ..EventPart::default()
             };
@@ -167,7 +167,7 @@ impl<'b> TwilioFields<'b> {
             kind: EventKind::new(&kind),
             // Not quite signed: the signature does not say where a name ends and its value begins.
             key: EventKey::Unsigned(key, "twilio:MessageSid"),
-            order: other.and_then(DedupKey::new),
+            ordering_key: other.and_then(DedupKey::new),
             attributes: self.attributes(other),
             ..EventPart::default()
         }
@@ -189,7 +189,7 @@ impl<'b> TwilioFields<'b> {
         EventPart {
             kind: status.and_then(|status| EventKind::new(&format!("call.{status}"))),
             key: EventKey::Unsigned(key, "twilio:CallSid"),
-            order: DedupKey::new(call),
+            ordering_key: DedupKey::new(call),
             attributes: self.attributes(other),
             ..EventPart::default()
         }

@@ -70,15 +70,15 @@ static EVENT: EventReader = EventReader::new(&EventTemplate {
 });
 
 fn parse_request(request: &IncomingRequest<'_>, secret: Option<&Secret>) -> ParsedRequest {
-    let found = EVENT.read(request);
-    let mut event = found.event();
-    event.is_ping = found.get("/event") == Some("endpoint.url_validation");
+    let fields = EVENT.read(request);
+    let mut event = fields.event();
+    event.is_ping = fields.get("/event") == Some("endpoint.url_validation");
     if event.is_ping
-        && let (Some(token), Some(secret)) = (found.get("/payload/plainToken"), secret)
+        && let (Some(token), Some(secret)) = (fields.get("/payload/plainToken"), secret)
     {
         return ParsedRequest::Handshake(validation_reply(token, secret));
     }
-    let has_type_and_time = found.get("/event").is_some() && found.get("/event_ts").is_some();
+    let has_type_and_time = fields.get("/event").is_some() && fields.get("/event_ts").is_some();
     if event.key == EventKey::None && has_type_and_time {
         // The body contains the time, so equal bytes are the same event.
         event.key = EventKey::ContentHash(WINDOW.0);

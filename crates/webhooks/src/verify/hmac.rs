@@ -233,7 +233,7 @@ fn is_ambiguous(template: &[SignedPart], id: &[u8]) -> bool {
     })
 }
 
-/// Rotation needs two signatures. A long list would only make us compute.
+/// Maximum number of signatures of a request. A rotation needs two; a longer list would only cost time.
 pub(crate) const CANDIDATES_MAX: usize = 10;
 
 /// Bytes of the longest signature, SHA-512.
@@ -242,17 +242,19 @@ const SIGNATURE_MAX: usize = 64;
 /// The decoded signatures of one request. On the stack, because every request has some.
 struct SignatureCandidates {
     bytes: [[u8; SIGNATURE_MAX]; CANDIDATES_MAX],
-    length: usize,
-    /// Well-formed signatures.
+    /// Bytes of each signature, by the algorithm.
+    signature_length: usize,
+    /// The number of well-formed signatures.
     decoded: usize,
-    /// All signatures.
+    /// The number of all signatures.
     seen: usize,
 }
 
 impl SignatureCandidates {
     fn new(algorithm: Algorithm) -> Self {
-        let length = algorithm.digest_algorithm().output_len();
-        Self { bytes: [[0; SIGNATURE_MAX]; CANDIDATES_MAX], length, decoded: 0, seen: 0 }
+        let signature_length = algorithm.digest_algorithm().output_len();
+        let bytes = [[0; SIGNATURE_MAX]; CANDIDATES_MAX];
+        Self { bytes, signature_length, decoded: 0, seen: 0 }
     }
 
     /// Adds a signature. One that does not decode is only counted: during a rotation another one
@@ -262,34 +264,34 @@ impl SignatureCandidates {
             return Err(VerifyError::TooManySignatures);
         }
         self.seen += 1;
-        if decode(text, encoding, &mut self.bytes[self.decoded][..self.length]) {
+        if decode(text, encoding, &mut self.bytes[self.decoded][..self.signature_length]) {
             self.decoded += 1;
         }
         Ok(())
     }
 
     fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        self.bytes[..self.decoded].iter().map(|bytes| &bytes[..self.length])
+        self.bytes[..self.decoded].iter().map(|bytes| &bytes[..self.signature_length])
     }
 }
 
 /// Decodes `text` into `signature`; `false` unless it is canonical and of exactly that length.
 fn decode(text: &[u8], encoding: SignatureEncoding, signature: &mut [u8]) -> bool {
-    let spelling = match encoding {
+    let codec = match encoding {
         SignatureEncoding::Hex => &HEXLOWER_PERMISSIVE,
         SignatureEncoding::Base64 => &BASE64,
         SignatureEncoding::Base64url if text.ends_with(b"=") => &BASE64URL,
         SignatureEncoding::Base64url => &BASE64URL_NOPAD,
     };
-    if text.len() != spelling.encode_len(signature.len()) {
+    if text.len() != codec.encode_len(signature.len()) {
         return false;
     }
     // `decode_mut` needs room for the length rounded up by padding.
-    let mut room = [0; SIGNATURE_MAX + 2];
-    let Ok(room_length) = spelling.decode_len(text.len()) else { return false };
-    match spelling.decode_mut(text, &mut room[..room_length]) {
+    let mut buffer = [0; SIGNATURE_MAX + 2];
+    let Ok(buffer_length) = codec.decode_len(text.len()) else { return false };
+    match codec.decode_mut(text, &mut buffer[..buffer_length]) {
         Ok(length) if length == signature.len() => {
-            signature.copy_from_slice(&room[..length]);
+            signature.copy_from_slice(&buffer[..length]);
             true
         }
         Ok(_) | Err(_) => false,
@@ -321,7 +323,7 @@ impl<'r> SignedContent<'r> {
     }
 }
 
-/// Where the timestamp of the signature is.
+/// The location of the timestamp of the signature.
 #[derive(Debug)]
 enum TimestampLocation {
     Header(HeaderName),
@@ -355,9 +357,9 @@ struct BodyTimestamp {
 impl BodyTimestamp {
     /// A body without the field is accepted: the signature covers that it is absent.
     fn check(&self, request: &IncomingRequest<'_>, now: Timestamp) -> Result<(), VerifyError> {
-        let plain = inflate::decode_body(request.headers, request.body);
-        let found = self.pointer.find_scalars(plain.as_deref().unwrap_or(request.body));
-        match found.first().and_then(Option::as_deref) {
+        let decoded = inflate::decode_body(request.headers, request.body);
+        let values = self.pointer.find_scalars(decoded.as_deref().unwrap_or(request.body));
+        match values.first().and_then(Option::as_deref) {
             Some(text) => check_max_age(parse_epoch(text.as_bytes())?, now, self.max_age),
             None => Ok(()),
         }
@@ -442,6 +444,7 @@ impl HmacVerifier {
         match value.strip_prefix(self.prefix.as_ref()) {
             Some(bare) => candidates.push(bare, self.encoding),
             None if self.prefix_optional => candidates.push(value, self.encoding),
+            // Counted as malformed.
             None => candidates.push(&[], self.encoding),
         }
     }
@@ -453,12 +456,12 @@ impl HmacVerifier {
     fn timestamp<'h>(
         &self,
         headers: &'h HeaderMap,
-        in_list: Option<&'h [u8]>,
+        parameter: Option<&'h [u8]>,
     ) -> Result<Option<&'h [u8]>, VerifyError> {
         match &self.timestamp {
             None => Ok(None),
             Some(TimestampLocation::Param(_)) => {
-                in_list.map(Some).ok_or(VerifyError::MissingTimestamp)
+                parameter.map(Some).ok_or(VerifyError::MissingTimestamp)
             }
             Some(TimestampLocation::Header(name)) => timestamp_header(headers, name).map(Some),
         }
@@ -499,7 +502,7 @@ impl VerificationScheme for HmacVerifier {
         let headers = request.headers;
         let mut candidates = SignatureCandidates::new(self.algorithm.algorithm());
         let header = self.present_header(headers)?;
-        let in_list = self.read_signatures(headers, header, &mut candidates)?;
+        let timestamp_param = self.read_signatures(headers, header, &mut candidates)?;
         if candidates.seen == 0 {
             return Err(VerifyError::MissingSignature { header: header.clone() });
         }
@@ -507,7 +510,7 @@ impl VerificationScheme for HmacVerifier {
             return Err(VerifyError::Malformed { part: "signature" });
         }
         // Checked before hashing, so that a stale request costs little.
-        let timestamp = self.timestamp(headers, in_list)?;
+        let timestamp = self.timestamp(headers, timestamp_param)?;
         timestamp.map(|timestamp| self.check_age(timestamp, now)).transpose()?;
         let id = self.id(headers)?;
         let signed = SignedContent {
@@ -520,15 +523,15 @@ impl VerificationScheme for HmacVerifier {
         let matching_key = |signed: SignedContent<'_>| {
             self.keys.iter().position(|key| key.verify_any(signed.parts(), candidates.iter()))
         };
-        let found = if self.covers_url() {
+        let key_index = if self.covers_url() {
             matching_key(SignedContent { url: &request.url()?, ..signed })
         } else {
             matching_key(signed)
         };
-        let found = found.ok_or(VerifyError::Mismatch)?;
+        let key_index = key_index.ok_or(VerifyError::Mismatch)?;
         // Only a verified body is parsed.
         self.body_timestamp.as_ref().map(|time| time.check(request, now)).transpose()?;
-        Ok(found)
+        Ok(key_index)
     }
 
     fn covers_url(&self) -> bool {
@@ -551,10 +554,10 @@ impl VerificationScheme for HmacVerifier {
         }
         let headers = request.headers;
         let mut candidates = SignatureCandidates::new(self.algorithm.algorithm());
-        let in_list = self.present_header(headers).ok().and_then(|header| {
+        let timestamp_param = self.present_header(headers).ok().and_then(|header| {
             self.read_signatures(headers, header, &mut candidates).ok().flatten()
         });
-        let timestamp = self.timestamp(headers, in_list).ok().flatten();
+        let timestamp = self.timestamp(headers, timestamp_param).ok().flatten();
         let signed = SignedContent {
             template: &self.template,
             body: request.body,

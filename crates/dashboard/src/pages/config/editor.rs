@@ -98,8 +98,8 @@ impl<'v, T: EditableResource> ResourceForm<'v, T> {
         let choice = self.spec[T::CHOICE_FIELD].as_str().unwrap_or(T::DEFAULT_CHOICE);
         let (title, base, back) = match &self.name {
             Some(name) => {
-                let one = format!("/{}/{}", T::PATH, percent_encode(name));
-                (fill(e.edit_title, &[name]), format!("{one}/edit?"), one)
+                let path = format!("/{}/{}", T::PATH, percent_encode(name));
+                (fill(e.edit_title, &[name]), format!("{path}/edit?"), path)
             }
             None => {
                 let base = format!("/{}/new?choice={}&", T::PATH, percent_encode(choice));
@@ -275,15 +275,15 @@ async fn delete<T: EditableResource>(
     Form(form): Form<DeleteForm>,
 ) -> PageResult {
     let e = FormTexts::of(user.lang());
-    let one = format!("/{}/{}", T::PATH, percent_encode(&name));
+    let path = format!("/{}/{}", T::PATH, percent_encode(&name));
     if form.name.trim() != name {
-        return Ok(user.redirect_with_error(&one, &ApiError::local(e.delete_wrong)));
+        return Ok(user.redirect_with_error(&path, &ApiError::local(e.delete_wrong)));
     }
     match user.call(calls::delete_resource(T::PATH, &name).if_match(&form.tag)).await {
         Ok(()) => {
             Ok(user.redirect_with_notice(&format!("/{}", T::PATH), fill(e.deleted, &[&name])))
         }
-        Err(error) if is_correctable(&error) => Ok(user.redirect_with_error(&one, &error)),
+        Err(error) if is_correctable(&error) => Ok(user.redirect_with_error(&path, &error)),
         Err(error) => Err(error),
     }
 }

@@ -46,9 +46,9 @@ struct DeleteDialog {
 }
 
 impl DeleteDialog {
-    fn new(e: &FormTexts, what: &str, name: &str, tag: String, text: String) -> Self {
+    fn new(e: &FormTexts, collection: &str, name: &str, tag: String, text: String) -> Self {
         Self {
-            path: format!("/{what}/{}", percent_encode(name)),
+            path: format!("/{collection}/{}", percent_encode(name)),
             tag,
             title: fill(e.delete_title, &[&name]),
             label: fill(e.delete_type, &[&name]),

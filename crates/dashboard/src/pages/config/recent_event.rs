@@ -10,9 +10,9 @@ pub(super) async fn load_newest(
     source: &str,
     limit: &str,
 ) -> Result<Vec<EventResponse>, ApiError> {
-    let call = calls::list_events().with("source", source).with("limit", limit);
-    let listed = user.call(call).await?.page.data;
-    Ok(listed.into_iter().map(|listed| listed.event).collect())
+    let call = calls::list_events().query("source", source).query("limit", limit);
+    let events = user.call(call).await?.page.data;
+    Ok(events.into_iter().map(|listed| listed.event).collect())
 }
 
 pub(super) fn masked_key(event: &EventResponse) -> Option<String> {
@@ -24,8 +24,8 @@ pub(super) fn label(event: &EventResponse) -> String {
     let key = masked_key(event);
     let details = [event.kind.as_ref().map(EventKind::as_str), key.as_deref()];
     let details: Vec<&str> = details.into_iter().flatten().collect();
-    let at = event.received_at.to_string();
-    let at = at.get(..19).unwrap_or(&at).replace('T', " ");
+    let received_at = event.received_at.to_string();
+    let time = received_at.get(..19).unwrap_or(&received_at).replace('T', " ");
     let text: String = details.join(" · ").chars().take(60).collect();
-    if text.is_empty() { at } else { format!("{at} · {text}") }
+    if text.is_empty() { time } else { format!("{time} · {text}") }
 }

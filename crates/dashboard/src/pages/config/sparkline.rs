@@ -19,9 +19,9 @@ pub(super) async fn load_day(
 ) -> Result<Series, ApiError> {
     let since = user.now() - std::time::Duration::from_secs(86_400);
     let call = calls::get_stats_series(metric)
-        .with(subject, name)
-        .with("since", &since.to_string())
-        .with("width", "1h");
+        .query(subject, name)
+        .query("since", &since.to_string())
+        .query("width", "1h");
     user.call(call).await
 }
 
@@ -31,11 +31,11 @@ pub(super) fn sparkline(series: &Series) -> String {
 }
 
 fn sparkline_points(values: &[u64]) -> String {
-    let most = values.iter().copied().max().unwrap_or_default().max(1);
+    let max = values.iter().copied().max().unwrap_or_default().max(1);
     let steps = u64::try_from(values.len().saturating_sub(1)).unwrap_or_default().max(1);
-    let point = |(at, value): (u64, &u64)| {
-        let y = HEIGHT - 1 - u64::try_from(u128::from(*value) * 20 / u128::from(most)).unwrap_or(0);
-        format!("{},{y}", at * WIDTH / steps)
+    let point = |(index, value): (u64, &u64)| {
+        let y = HEIGHT - 1 - u64::try_from(u128::from(*value) * 20 / u128::from(max)).unwrap_or(0);
+        format!("{},{y}", index * WIDTH / steps)
     };
     (0..).zip(values).map(point).collect::<Vec<_>>().join(" ")
 }

@@ -143,26 +143,26 @@ async fn conversations_page(
     }
     let events = async |call| user.call(call).await.map(|found: EventList| found.page);
     if phone.is_empty() {
-        let newest = events(calls::list_events().with("limit", RECENT_EVENTS_LIMIT)).await?;
+        let newest = events(calls::list_events().query("limit", RECENT_EVENTS_LIMIT)).await?;
         page.recent = recent_conversations(newest.data.into_iter().map(|listed| listed.event));
         return render_page(&page);
     }
     let call = calls::list_events()
-        .with("phone", &phone)
-        .with("limit", PAGE_LIMIT)
-        .with_some("cursor", query.cursor.as_deref());
+        .query("phone", &phone)
+        .query("limit", PAGE_LIMIT)
+        .query_some("cursor", query.cursor.as_deref());
     let ListResponse { data, next_cursor } = events(call).await?;
     let found: Vec<EventResponse> = data.into_iter().map(|listed| listed.event).collect();
     if query.event.is_empty() {
         query.event = found.first().map(|event| event.id.to_string()).unwrap_or_default();
     }
-    let by = if query.phone.is_empty() {
+    let selector = if query.phone.is_empty() {
         format!("event={}", percent_encode(&query.event))
     } else {
         format!("phone={}", percent_encode(&query.phone))
     };
-    page.older =
-        next_cursor.map(|cursor| format!("/conversations?{by}&cursor={}", percent_encode(&cursor)));
+    page.older = next_cursor
+        .map(|cursor| format!("/conversations?{selector}&cursor={}", percent_encode(&cursor)));
     let statuses = load_message_statuses(&user, &phone, query.cursor.as_deref(), &found).await;
     // The API lists newest first; a conversation is read top to bottom.
     let entries = stream::iter(found.into_iter().rev());
@@ -180,16 +180,16 @@ async fn conversations_page(
 
 /// The phone numbers of the newest events, each with its newest event.
 fn recent_conversations(events: impl Iterator<Item = EventResponse>) -> Vec<RecentConversation> {
-    let mut found: Vec<RecentConversation> = Vec::new();
-    let mut known: HashMap<String, usize> = HashMap::new();
+    let mut conversations: Vec<RecentConversation> = Vec::new();
+    let mut indexes: HashMap<String, usize> = HashMap::new();
     for event in events {
         let Some(phone) = phone_of(&event) else { continue };
-        if let Some(at) = known.get(phone) {
-            found[*at].count += 1;
+        if let Some(index) = indexes.get(phone) {
+            conversations[*index].count += 1;
         } else {
-            known.insert(phone.to_owned(), found.len());
+            indexes.insert(phone.to_owned(), conversations.len());
             let phone = mask_middle(phone);
-            found.push(RecentConversation {
+            conversations.push(RecentConversation {
                 phone,
                 last_at: event.received_at,
                 newest: event.id,
@@ -197,7 +197,7 @@ fn recent_conversations(events: impl Iterator<Item = EventResponse>) -> Vec<Rece
             });
         }
     }
-    found
+    conversations
 }
 
 /// Status of each outgoing message among these events, with one API call for all: messages and events
@@ -214,10 +214,10 @@ async fn load_message_statuses(
     // A message id is created slightly before its event.
     let since = oldest.received_at - ID_AGE_MAX;
     let call = calls::list_messages()
-        .with("to", phone)
-        .with("since", &since.to_string())
-        .with("limit", MESSAGES_LIMIT)
-        .with_some("cursor", cursor);
+        .query("to", phone)
+        .query("since", &since.to_string())
+        .query("limit", MESSAGES_LIMIT)
+        .query_some("cursor", cursor);
     let found = user.call(call).await.unwrap_or_default();
     found.data.into_iter().map(|message| (message.id, message.status)).collect()
 }
@@ -282,8 +282,11 @@ mod tests {
             event(0, &["5511987654321"]),
         ];
         let found = recent_conversations(events.into_iter());
-        let listed: Vec<_> = found.iter().map(|one| (one.newest.to_string(), one.count)).collect();
+        let listed: Vec<_> = found
+            .iter()
+            .map(|conversation| (conversation.newest.to_string(), conversation.count))
+            .collect();
         assert_eq!(listed, [(id(3), 2), (id(1), 1)]);
-        assert!(found.iter().all(|one| one.phone.contains('•')));
+        assert!(found.iter().all(|conversation| conversation.phone.contains('•')));
     }
 }

@@ -21,16 +21,16 @@ pub(super) async fn replay_delivery(
     Form(form): Form<IdempotentForm>,
 ) -> Response {
     let call = calls::replay_delivery(&delivery).idempotent(&form.idempotency_key);
-    let done = user.call(call).await;
+    let result = user.call(call).await;
     let t = EventTexts::of(user.lang());
-    user.redirect_with_result(&event_path(&id), done, t.replay_done)
+    user.redirect_with_result(&event_path(&id), result, t.replay_done)
 }
 
 pub(super) async fn cancel_delivery(
     user: CurrentUser,
     Path((id, delivery)): Path<(String, String)>,
 ) -> Response {
-    let done = user.call(calls::cancel_delivery(&delivery)).await;
+    let result = user.call(calls::cancel_delivery(&delivery)).await;
     let t = EventTexts::of(user.lang());
-    user.redirect_with_result(&event_path(&id), done, t.cancel_done)
+    user.redirect_with_result(&event_path(&id), result, t.cancel_done)
 }

@@ -135,7 +135,7 @@ pub(super) async fn event_page(
     let curl = request.as_ref().zip(address.clone()).filter(|_| has_curl);
     let curl = curl.map(|(request, path)| curl_command(user, request, path, body.full_text()));
     let unlisted_duplicates = event.duplicate_count > duplicates.len() as u64;
-    let gap = |seen: &DuplicateResponse| seen.seen_at.since(event.received_at);
+    let gap = |duplicate: &DuplicateResponse| duplicate.seen_at.since(event.received_at);
     let count = |status| deliveries.iter().filter(|other| other.status == status).count() as u64;
     let dead = deliveries.iter().filter(|delivery| delivery.status == DeliveryStatus::Dead);
     render_page(&EventPage {
@@ -155,9 +155,9 @@ pub(super) async fn event_page(
             .then(|| fill(t.duplicates_more, &[&lang.number(event.duplicate_count)])),
         listed_duplicates: duplicates
             .into_iter()
-            .map(|seen| {
-                let gap = format_duration(lang, gap(&seen));
-                (seen, gap)
+            .map(|duplicate| {
+                let gap = format_duration(lang, gap(&duplicate));
+                (duplicate, gap)
             })
             .collect(),
         cut_note: fill(t.body_cut, &[&format_size(lang, INLINE_BYTES_MAX as u64)]),
@@ -193,13 +193,14 @@ async fn load_cards(
 ) -> Result<Vec<DeliveryCard>, ApiError> {
     let mut cards = Vec::new();
     for delivery in detail.deliveries.iter().rev().take(CARDS_MAX) {
-        let found = match user.call(calls::get_delivery(&delivery.id.to_string())).await {
-            Ok(found) => found,
+        let details = match user.call(calls::get_delivery(&delivery.id.to_string())).await {
+            Ok(details) => details,
             // Retention may remove a delivery meanwhile.
             Err(error) if error.is_not_found() => continue,
             Err(error) => return Err(error),
         };
-        let mut card = DeliveryCard::new(found, responses, user.new_idempotency_key(), user.lang());
+        let mut card =
+            DeliveryCard::new(details, responses, user.new_idempotency_key(), user.lang());
         let key = &mut card.delivery.ordering_key;
         *key = key.take().map(|key| mask_personal_data(&key, masked_attributes));
         cards.push(card);
@@ -281,7 +282,7 @@ async fn download(user: &CurrentUser, call: ApiCall<Bytes>, name: &str) -> PageR
 struct CurlPage {
     frame: PageFrame,
     t: &'static EventTexts,
-    back: String,
+    event_url: String,
     download: String,
     lead: String,
     command: Option<curl::CurlCommand>,
@@ -296,7 +297,7 @@ pub(super) async fn show_curl(
     let t = EventTexts::of(user.lang());
     let name = details.delivery.destination.unwrap_or_default();
     let destination = user.call(calls::get_destination(&name)).await.ok();
-    let spec = destination.map(|it| it.spec).filter(|spec| !spec.url.is_empty());
+    let spec = destination.map(|destination| destination.spec).filter(|spec| !spec.url.is_empty());
     let url = spec.map(|spec| match (spec.kind, &event.request) {
         (DestinationKind::Origin, Some(request)) => {
             let path = request_address(request, Some(OUTBOX)).unwrap_or_default();
@@ -307,17 +308,17 @@ pub(super) async fn show_curl(
     let (body, _) = read_body(&user, calls::get_delivery_body(&delivery)).await?;
     let command = url.map(|url| {
         let lines = event.request.iter().flat_map(|request| &request.headers);
-        let kind = lines.filter(|line| line.name.eq_ignore_ascii_case("content-type"));
-        let headers = kind.map(header_text).collect();
+        let content_type = lines.filter(|line| line.name.eq_ignore_ascii_case("content-type"));
+        let headers = content_type.map(header_text).collect();
         curl::CurlRequest { origin: Some(""), path: url, headers, body: body.full_text() }
             .to_command()
     });
-    let back = event_path(&id);
+    let event_url = event_path(&id);
     render_page(&CurlPage {
         frame: PageFrame::new(&user, NavItem::Events, t.curl),
-        download: format!("{back}/deliveries/{}/body", percent_encode(&delivery)),
+        download: format!("{event_url}/deliveries/{}/body", percent_encode(&delivery)),
         lead: fill(t.curl_destination, &[&name]),
-        back,
+        event_url,
         t,
         command,
     })

@@ -83,10 +83,10 @@ pub(super) async fn deliver_anyway(
     Form(form): Form<IdempotentForm>,
 ) -> Response {
     let call = calls::deliver_duplicate(&id, n).idempotent(&form.idempotency_key);
-    let done = user.call(call).await;
-    let next = match &done {
+    let result = user.call(call).await;
+    let next = match &result {
         Ok(new) => event_path(new.event_id),
         Err(_) => format!("{}/duplicates/{n}", event_path(&id)),
     };
-    user.redirect_with_result(&next, done, EventTexts::of(user.lang()).anyway_done)
+    user.redirect_with_result(&next, result, EventTexts::of(user.lang()).anyway_done)
 }

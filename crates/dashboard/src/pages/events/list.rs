@@ -88,7 +88,7 @@ struct EventsPage {
     bar: FilterBar,
     events: Vec<ListedEvent>,
     pager: Pager,
-    /// How far was searched, if the page is not full.
+    /// The number of events searched and the time of the oldest, if the search stopped early.
     searched: Option<(String, Timestamp)>,
     /// Only for operators: exports contain unmasked phone numbers.
     export: Vec<(&'static str, String)>,
@@ -113,22 +113,22 @@ pub(super) async fn list_events(
 ) -> PageResult {
     let t = EventListTexts::of(user.lang());
     let frame = PageFrame::of_menu(&user, NavItem::Events);
-    let (bar, EventList { page: found, searched }) =
+    let (bar, EventList { page, searched }) =
         LIST.load(&user, &query, calls::list_events()).await?;
-    let pager = Pager::filtered(&bar, &query, found.next_cursor.as_deref());
+    let pager = Pager::filtered(&bar, &query, page.next_cursor.as_deref());
     // A full page does not mean that the search stopped early.
-    let is_short = found.next_cursor.is_some() && found.data.len() < PAGE_ROWS;
+    let stopped_early = page.next_cursor.is_some() && page.data.len() < PAGE_ROWS;
     let searched = searched
         .until
-        .filter(|_| is_short)
+        .filter(|_| stopped_early)
         .map(|until| (fill(t.searched, &[&user.lang().number(searched.events as u64)]), until));
-    let file =
+    let export_url =
         |format: &str| format!("/events/export?format={format}&q={}", percent_encode(&bar.typed));
     let export = match user.can_operate() {
-        true => vec![("NDJSON", file("ndjson")), ("CSV", file("csv"))],
+        true => vec![("NDJSON", export_url("ndjson")), ("CSV", export_url("csv"))],
         false => Vec::new(),
     };
-    let (events, idempotency_key) = (found.data, user.new_idempotency_key());
+    let (events, idempotency_key) = (page.data, user.new_idempotency_key());
     render_page(&EventsPage { frame, t, bar, events, pager, searched, export, idempotency_key })
 }
 
@@ -148,13 +148,13 @@ pub(super) async fn export_events(
         return Ok(Redirect::to(&format!("/events?q={}", percent_encode(&query.q))).into_response());
     }
     let format = if query.format == "csv" { "csv" } else { "ndjson" };
-    let list = calls::list_events().with("format", format);
+    let call = calls::list_events().query("format", format);
     let filter = FilterQuery::parse(&query.q);
-    let Ok(list) = filter.apply_to(list, &FILTERS, user.now()) else {
+    let Ok(call) = filter.apply_to(call, &FILTERS, user.now()) else {
         // The list shows which filter is unknown.
         return Ok(Redirect::to(&format!("/events?q={}", percent_encode(&query.q))).into_response());
     };
-    let mut file = user.fetch(list).await?;
+    let mut file = user.fetch(call).await?;
     let name = format!("attachment; filename=\"events.{format}\"");
     let name = HeaderValue::from_str(&name).unwrap_or(HeaderValue::from_static("attachment"));
     file.headers_mut().insert(header::CONTENT_DISPOSITION, name);

@@ -131,8 +131,8 @@ impl<'e> TimelineBuilder<'e> {
             }
             "not_routed" => line("route", "", self.not_routed_text(detail)?),
             "delivery_created" => {
-                let again = !detail["replay_of"].is_null();
-                let template = if again { texts.created_again } else { texts.created };
+                let is_replay = !detail["replay_of"].is_null();
+                let template = if is_replay { texts.created_again } else { texts.created };
                 line("route", "", fill(template, &[&to()]))
             }
             "attempt_succeeded" | "attempt_failed" => Some(self.attempt_line(decision)),
@@ -274,9 +274,10 @@ impl<'e> TimelineBuilder<'e> {
 
     fn duplicate_line(&self, decision: &TimelineEntryResponse, template: &str) -> TimelineLine {
         let gap = decision.at.since(self.detail.event.received_at);
-        let seen = self.detail.duplicates.iter().find(|seen| seen.seen_at == decision.at);
-        let link = seen.filter(|seen| seen.n > 0).map(|seen| {
-            let path = format!("{}/duplicates/{}", event_path(self.detail.event.id), seen.n);
+        let mut duplicates = self.detail.duplicates.iter();
+        let duplicate = duplicates.find(|duplicate| duplicate.seen_at == decision.at);
+        let link = duplicate.filter(|duplicate| duplicate.n > 0).map(|duplicate| {
+            let path = format!("{}/duplicates/{}", event_path(self.detail.event.id), duplicate.n);
             (path, self.t.compare.to_owned())
         });
         let text = fill(template, &[&format_duration(self.lang, gap)]);

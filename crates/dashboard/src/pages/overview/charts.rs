@@ -55,9 +55,9 @@ impl OverviewMetrics {
 
 pub(super) fn series_call(metric: &str, range: TimeRange) -> ApiCall<Series> {
     calls::get_stats_series(metric)
-        .with("since", &range.since.to_string())
-        .with("until", &range.until.to_string())
-        .with("width", &range.width.to_string())
+        .query("since", &range.since.to_string())
+        .query("until", &range.until.to_string())
+        .query("width", &range.width.to_string())
 }
 
 /// A column of the table: a line, or one part of stacked bars.

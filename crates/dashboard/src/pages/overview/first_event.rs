@@ -45,7 +45,7 @@ impl FirstEventGuide {
             return Ok(Self::Finished);
         }
         if stats.total > 0 {
-            let newest = user.call(calls::list_events().with("limit", "1")).await?.page.data.pop();
+            let newest = user.call(calls::list_events().query("limit", "1")).await?.page.data.pop();
             return Ok(
                 newest.map_or(Self::Finished, |listed| Self::Arrived(Box::new(listed.event)))
             );

@@ -83,7 +83,7 @@ fn build_tiles(
     const NONE: &str = "–";
     let c = CommonTexts::of(lang);
     let events = |filter: &str| format!("/events?q={}", percent_encode(filter));
-    let within = match range.preset_name {
+    let range_filter = match range.preset_name {
         Some(preset) => format!("since:{preset}"),
         None => format!("since:{} until:{}", range.since, range.until),
     };
@@ -98,7 +98,7 @@ fn build_tiles(
             value: rate(lang, metrics.last_minute.total.value),
             more: t.last_minute,
             tone: "",
-            path: events(&within),
+            path: events(&range_filter),
         },
         OverviewTile {
             name: t.success,
@@ -111,7 +111,7 @@ fn build_tiles(
                 Some(95.0..) => "tone-warn",
                 Some(_) => "tone-bad",
             },
-            path: events(&format!("status:succeeded {within}")),
+            path: events(&format!("status:succeeded {range_filter}")),
         },
         OverviewTile {
             name: t.p95,

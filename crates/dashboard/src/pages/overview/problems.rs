@@ -89,15 +89,15 @@ impl OverviewProblems {
         range: TimeRange,
         t: &'static OverviewTexts,
     ) -> Result<Self, ApiError> {
-        let retrying = calls::list_deliveries().with("status", "scheduled").with("limit", "50");
+        let retrying = calls::list_deliveries().query("status", "scheduled").query("limit", "50");
         let (mut groups, retrying) = tokio::try_join!(
-            user.call(calls::list_dead_letter_groups().with("limit", "50")),
+            user.call(calls::list_dead_letter_groups().query("limit", "50")),
             user.call(retrying),
         )?;
         let mut failing = failing_destinations(stats, &groups.data, &retrying.data, t);
-        let classes = failing.iter().map(|one| most_common_class(user, range, &one.name));
-        for (class, one) in future::join_all(classes).await.into_iter().zip(&mut failing) {
-            one.class = class.or(one.class.take());
+        let classes = failing.iter().map(|row| most_common_class(user, range, &row.name));
+        for (class, row) in future::join_all(classes).await.into_iter().zip(&mut failing) {
+            row.class = class.or(row.class.take());
         }
         groups.data.truncate(GROUPS_SHOWN);
         let sent = daily_usage(stats, t, user.lang());
@@ -107,7 +107,7 @@ impl OverviewProblems {
 
 /// The most common failure class of a destination in the selected time range.
 async fn most_common_class(user: &CurrentUser, range: TimeRange, name: &str) -> Option<String> {
-    let call = charts::series_call("failed", range).with("destination", name);
+    let call = charts::series_call("failed", range).query("destination", name);
     // The destination may have been deleted meanwhile.
     let failed = user.call(call).await.ok()?;
     let most = failed.total.by.into_iter().flatten().max_by_key(|(_, count)| *count);
@@ -129,8 +129,8 @@ fn failing_destinations(
         entry.0 += group.count;
     }
     let retried: HashSet<&str> =
-        retrying.iter().filter_map(|it| it.destination.as_deref()).collect();
-    let mut found: Vec<_> = stats
+        retrying.iter().filter_map(|delivery| delivery.destination.as_deref()).collect();
+    let mut failing: Vec<_> = stats
         .destinations
         .iter()
         .filter_map(|destination| {
@@ -148,12 +148,12 @@ fn failing_destinations(
             })
         })
         .collect();
-    let rank = |one: &FailingDestination| {
-        ["bad", "held", "warn"].iter().position(|tone| *tone == one.state.tone).unwrap_or(3)
+    let rank = |row: &FailingDestination| {
+        ["bad", "held", "warn"].iter().position(|tone| *tone == row.state.tone).unwrap_or(3)
     };
-    found.sort_by_key(|one| (rank(one), std::cmp::Reverse(one.dead)));
-    found.truncate(ROWS_MAX);
-    found
+    failing.sort_by_key(|row| (rank(row), std::cmp::Reverse(row.dead)));
+    failing.truncate(ROWS_MAX);
+    failing
 }
 
 fn daily_usage(stats: &Stats, t: &OverviewTexts, lang: Lang) -> Vec<DailyUsage> {
@@ -238,7 +238,7 @@ mod tests {
         }))
         .unwrap()];
         let found = failing_destinations(&stats, &groups, &retrying, OverviewTexts::of(Lang::En));
-        let names: Vec<_> = found.iter().map(|one| one.name.as_str()).collect();
+        let names: Vec<_> = found.iter().map(|row| row.name.as_str()).collect();
         assert_eq!(names, ["open", "paused", "dying", "retried"]);
         assert_eq!((found[2].dead, found[2].class.as_deref()), (7, Some("permanent")));
         assert_eq!(

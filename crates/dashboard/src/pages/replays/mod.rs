@@ -85,7 +85,7 @@ struct ReplaysQuery {
 
 async fn list_replays(user: CurrentUser, Query(query): Query<ReplaysQuery>) -> PageResult {
     let t = ReplayTexts::of(user.lang());
-    let call = calls::list_replays().with_some("cursor", query.cursor.as_deref());
+    let call = calls::list_replays().query_some("cursor", query.cursor.as_deref());
     let page = user.call(call).await?;
     let (cursor, next) = (query.cursor.as_deref(), page.next_cursor.as_deref());
     let pager = Pager::new("/replays".to_owned(), cursor, next);

@@ -158,11 +158,12 @@ async fn form_page(user: CurrentUser, form: ReplayForm, error: Option<ApiError>)
     let mut preview = None;
     match form.to_request(now, true) {
         Err(unknown) => {
-            let known = list_names(&FILTERS).join(" ");
-            problem = Some(ApiError::local(fill(frame.c.unknown_filter, &[&unknown, &known])));
+            let available = list_names(&FILTERS).join(" ");
+            let text = fill(frame.c.unknown_filter, &[&unknown, &available]);
+            problem = Some(ApiError::local(text));
         }
         Ok(body) => match preview_replay(&user, body).await {
-            Ok(found) => preview = Some(found),
+            Ok(counted) => preview = Some(counted),
             Err(error) if error.status == 403 => return Err(error),
             Err(error) => problem = problem.or(Some(error)),
         },

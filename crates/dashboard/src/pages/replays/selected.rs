@@ -61,7 +61,7 @@ pub(super) async fn replay_selected(
     if deliveries.is_empty() {
         return user.redirect_with_error(next, &ApiError::local(t.nothing_selected));
     }
-    let (mut done, mut refused) = (0_usize, Vec::new());
+    let (mut replayed, mut refused) = (0_usize, Vec::new());
     let idempotency_key = if selection.idempotency_key.is_empty() {
         user.new_idempotency_key()
     } else {
@@ -71,11 +71,11 @@ pub(super) async fn replay_selected(
         // The delivery id, not its index: when the form is sent again, the list may be shorter.
         let idempotency_key = format!("{idempotency_key}-{delivery}");
         match user.call(calls::replay_delivery(delivery).idempotent(&idempotency_key)).await {
-            Ok(_) => done += 1,
+            Ok(_) => replayed += 1,
             Err(error) => refused.push(error.detail),
         }
     }
-    let summary = fill(t.selected_done, &[&done, &refused.len()]);
+    let summary = fill(t.selected_done, &[&replayed, &refused.len()]);
     match refused.first() {
         None => user.redirect_with_notice(next, summary),
         Some(first) => {

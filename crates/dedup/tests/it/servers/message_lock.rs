@@ -32,22 +32,22 @@ async fn one_of_fifty_threads_acquires_a_message_in_redis() {
     let wins = threads.into_iter().map(|thread| thread.join().unwrap()).filter(|won| *won);
     assert_eq!(wins.count(), 1);
     assert!(lock.acquire("wamid.other").await.unwrap());
-    let rest: u64 = server.run(&["TTL", "surehook-dedup:claim:whatsapp/wamid.test"]).await;
-    assert!(rest <= 86_400 && rest > 86_000, "expires after 24 hours: {rest}");
+    let ttl: u64 = server.run(&["TTL", "surehook-dedup:claim:whatsapp/wamid.test"]).await;
+    assert!(ttl <= 86_400 && ttl > 86_000, "expires after 24 hours: {ttl}");
 }
 
 #[tokio::test]
 async fn crash_after_acquire_swallows_the_retry_for_a_day_and_a_claim_does_not() {
     let clock = Arc::new(SteppedClock::default());
     let limits = MemoryLimits::default();
-    let lock = MemoryDedupLock::with_sources(limits, clock.clone(), Arc::new(ThreadRandom));
+    let lock = MemoryDedupLock::with_clock_and_rng(limits, clock.clone(), Arc::new(ThreadRandom));
     let lock = Arc::new(lock);
     let plain = MessageDedupLock::new(lock.clone(), "plain").unwrap();
     let key = ClaimKey::new("leased", "wamid.1").unwrap();
     let lease = Duration::from_secs(30);
     let request = ClaimRequest { key, fingerprint: None, lease, ttl: DAY };
 
-    // Both holders crash now: neither is heard of again.
+    // Both holders crash now, so neither completes.
     assert!(plain.acquire("wamid.1").await.unwrap());
     assert!(matches!(lock.claim(request.clone()).await, Ok(Claim::Claimed(_))));
 

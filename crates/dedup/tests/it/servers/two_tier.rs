@@ -142,7 +142,7 @@ async fn restored_store_with_a_new_epoch_ignores_what_redis_still_knows() {
     let clock = Arc::new(SteppedClock::default());
     let open = |path| {
         let rng = Arc::new(surehook_dedup::ThreadRandom);
-        SqliteDedupLock::open(SqliteDedupConfig::new(path).sources(clock.clone(), rng)).unwrap()
+        SqliteDedupLock::open(SqliteDedupConfig::new(path).clock(clock.clone()).rng(rng)).unwrap()
     };
     let in_front_of =
         |durable| TwoTierDedupLock::with_clock(redis_tier(&server), durable, clock.clone());

@@ -42,12 +42,12 @@ fn rolled_back_merge_loses_no_later_key() {
         recent.on_commit();
     }
 
-    let again = RecentKeys::load(&connection, &file, 4).unwrap();
+    let reloaded = RecentKeys::load(&connection, &file, 4).unwrap();
     for key in &late {
         let is_indexed = key_index::remove_from_index(&mut sql, digest(key)).unwrap();
-        assert!(is_indexed || again.find(digest(key), NOW).is_some());
+        assert!(is_indexed || reloaded.find(digest(key), NOW).is_some());
     }
-    assert!(again.find(digest("a"), NOW).is_none());
+    assert!(reloaded.find(digest("a"), NOW).is_none());
 }
 
 #[test]
@@ -74,8 +74,8 @@ fn readers_find_a_key_in_memory_until_it_is_in_the_index() {
         }
     }
     assert!(in_index("key-0") && shared.find_event(digest("key-0")).is_none());
-    let again = RecentKeys::load(&connection, &file, 4).unwrap().shared_map();
-    assert!(all.iter().all(|key| again.find_event(digest(key)).is_some() || in_index(key)));
+    let reloaded = RecentKeys::load(&connection, &file, 4).unwrap().shared_map();
+    assert!(all.iter().all(|key| reloaded.find_event(digest(key)).is_some() || in_index(key)));
 }
 
 #[test]
@@ -116,11 +116,11 @@ fn expired_key_is_removed_from_its_batch_for_good() {
     };
     assert_eq!(prune(&mut recent, &mut sql, 10), 1);
     assert_eq!(stored_keys(), [(1, digest("b")), (2, digest("a"))]);
-    let mut again = RecentKeys::load(&connection, &file, 100).unwrap();
-    assert_eq!(prune(&mut again, &mut sql, 10), 0);
+    let mut reloaded = RecentKeys::load(&connection, &file, 100).unwrap();
+    assert_eq!(prune(&mut reloaded, &mut sql, 10), 0);
     // Keys of the current transaction are pruned as well.
-    claim(&mut again, &mut sql, "d", 20);
-    assert_eq!(prune(&mut again, &mut sql, 20), 2);
+    claim(&mut reloaded, &mut sql, "d", 20);
+    assert_eq!(prune(&mut reloaded, &mut sql, 20), 2);
     assert_eq!(stored_keys(), [(2, digest("a"))]);
 }
 
@@ -174,12 +174,12 @@ fn batches_are_removed_when_every_range_is_merged_and_lose_no_key() {
     });
     assert!(young <= YOUNG_FACTOR * 400 + 500 && old > 1000, "{young} keys are young, {old} old");
     // A process that starts now finds every key, and loads those of an interrupted merge at most again.
-    let again = RecentKeys::load(&connection, &file, 400).unwrap();
-    let loaded = again.map.lock().len();
+    let reloaded = RecentKeys::load(&connection, &file, 400).unwrap();
+    let loaded = reloaded.map.lock().len();
     assert!(loaded <= store.recent.map.lock().len() + 60, "{loaded} keys are loaded");
     for number in 0..6000 {
         let key = digest(&format!("key-{number}"));
-        let is_recent = again.find(key, NOW).is_some();
+        let is_recent = reloaded.find(key, NOW).is_some();
         assert!(is_recent || key_index::find_in_index(&mut store.sql, key).unwrap().is_some());
     }
 }
@@ -198,8 +198,8 @@ fn batches_after_a_start_are_never_taken_for_merged_ones() {
 
     store.commit_keys(0, 3);
 
-    let again = RecentKeys::load(&connection, &file, 400).unwrap();
-    assert!((0..3).all(|number| again.find(digest(&format!("key-{number}")), NOW).is_some()));
+    let reloaded = RecentKeys::load(&connection, &file, 400).unwrap();
+    assert!((0..3).all(|number| reloaded.find(digest(&format!("key-{number}")), NOW).is_some()));
 }
 
 #[test]
@@ -300,7 +300,11 @@ fn full_filter_has_few_false_positives() {
     (0..100_000).for_each(|key| bloom.insert(indexed_digest(1, key).half()));
 
     assert!((0..100_000).all(|key| bloom.may_contain(indexed_digest(1, key).half())));
-    let wrong = (100_000..200_000).filter(|key| bloom.may_contain(indexed_digest(1, *key).half()));
-    let wrong = wrong.count();
-    assert!(wrong < 3_000, "{wrong} of 100,000 are reported though they were never inserted");
+    let false_positives =
+        (100_000..200_000).filter(|key| bloom.may_contain(indexed_digest(1, *key).half()));
+    let false_positives = false_positives.count();
+    assert!(
+        false_positives < 3_000,
+        "{false_positives} of 100,000 are reported though they were never inserted"
+    );
 }

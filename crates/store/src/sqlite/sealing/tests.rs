@@ -35,11 +35,11 @@ fn sealed_value_opens_only_in_its_place_with_its_key() {
         assert!(keys.unseal(other, &sealed).is_err(), "case: {other:?}");
     }
     assert!(others.unseal(place, &sealed).is_err());
-    for at in 0..sealed.len() {
+    for index in 0..sealed.len() {
         let mut damaged = sealed.clone();
-        damaged[at] ^= 1;
-        assert!(keys.unseal(place, &damaged).is_err(), "flipped byte {at}");
-        assert!(keys.unseal(place, &sealed[..at]).is_err(), "cut at {at}");
+        damaged[index] ^= 1;
+        assert!(keys.unseal(place, &damaged).is_err(), "flipped byte {index}");
+        assert!(keys.unseal(place, &sealed[..index]).is_err(), "cut at {index}");
     }
 }
 
@@ -51,11 +51,11 @@ fn stored_spec_shows_only_what_sql_reads() {
 
     let stored = keys.seal_spec(place, spec).unwrap();
 
-    let shown: Value = serde_json::from_str(&stored).unwrap();
-    let names: Vec<&String> = shown.as_object().unwrap().keys().collect();
+    let fields: Value = serde_json::from_str(&stored).unwrap();
+    let names: Vec<&String> = fields.as_object().unwrap().keys().collect();
     assert_eq!(names, ["redact", "retention", "sealed", "strip_secrets"]);
     assert_eq!(keys.unseal_spec(place, &stored).unwrap(), spec);
-    assert!(keys.unseal_spec(place, spec).is_err(), "plain text is not believed");
+    assert!(keys.unseal_spec(place, spec).is_err(), "plain text is refused");
     assert!(keys.unseal_spec(place, "no JSON").is_err());
 }
 
@@ -192,7 +192,7 @@ async fn missing_or_wrong_key_is_refused_and_changes_nothing() {
             .unwrap()
             .map(|entry| entry.unwrap().path())
             .map(|file| (file.clone(), fingerprint(&fs::read(file).unwrap())))
-            // Side files that hold nothing.
+            // The log and its index, which hold nothing here.
             .filter(|(file, _)| {
                 !file.ends_with("surehook.db-shm") && !file.ends_with("surehook.db-wal")
             })
@@ -201,7 +201,7 @@ async fn missing_or_wrong_key_is_refused_and_changes_nothing() {
         files
     };
     let key_file = folder.path().join(SECRET_KEY_FILE);
-    let aside = tempfile::tempdir().unwrap();
+    let other_folder = tempfile::tempdir().unwrap();
     let key = SecretKey::read(&key_file).unwrap();
     let before = contents();
 
@@ -211,7 +211,7 @@ async fn missing_or_wrong_key_is_refused_and_changes_nothing() {
     assert!(wrong.to_string().contains("surehook secret-key rotate"), "{wrong}");
     assert_eq!(contents(), before);
 
-    fs::rename(&key_file, aside.path().join("key")).unwrap();
+    fs::rename(&key_file, other_folder.path().join("key")).unwrap();
     let before = contents();
     let missing = SqliteStore::open(&options(folder.path(), None), NOW).unwrap_err();
     assert!(matches!(missing, OpenError::SecretKeyMissing { .. }), "{missing}");
@@ -267,8 +267,8 @@ async fn rotation_to_an_external_key_renames_the_key_in_the_folder() {
     assert!(matches!(refused, OpenError::SecretKeyMissing { .. }), "{refused}");
     assert_opens_with_everything(folder.path(), Some(external.clone())).await;
 
-    let back = NewSecretKey::InFolder(SecretKey::generate().unwrap());
-    rotate_secret_key(folder.path(), Some(&external), &back, NOW).unwrap();
+    let in_folder = NewSecretKey::InFolder(SecretKey::generate().unwrap());
+    rotate_secret_key(folder.path(), Some(&external), &in_folder, NOW).unwrap();
     assert_opens_with_everything(folder.path(), None).await;
 }
 

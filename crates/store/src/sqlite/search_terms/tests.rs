@@ -76,8 +76,8 @@ fn rollback_during_a_merge_loses_nothing_and_keeps_nothing() {
     }
     assert_eq!(rows(&connection, "term_blocks"), 3, "a merge is complete");
     assert_eq!(rows(&connection, "terms_fresh"), 20, "and its rows are deleted");
-    let again = RecentTerms::load(&connection, 400).unwrap();
-    assert_eq!((again.unmerged.len(), again.next_segment), (20, 2));
+    let reloaded = RecentTerms::load(&connection, 400).unwrap();
+    assert_eq!((reloaded.unmerged.len(), reloaded.next_segment), (20, 2));
 }
 
 #[test]
@@ -96,8 +96,8 @@ fn event_with_an_earlier_id_keeps_its_row_until_it_is_merged() {
     for number in [10, 20, 25, 30, 40, 50, 60] {
         assert_eq!(find(&connection, number), [event(number)], "case: {number}");
     }
-    let again = RecentTerms::load(&connection, 4).unwrap();
-    assert_eq!((again.unmerged.len(), again.earliest_event), (3, Some(event(25))));
+    let reloaded = RecentTerms::load(&connection, 4).unwrap();
+    assert_eq!((reloaded.unmerged.len(), reloaded.earliest_event), (3, Some(event(25))));
 }
 
 #[test]
@@ -144,13 +144,14 @@ fn searching_many_terms_at_once_finds_the_same_as_one_by_one() {
     let (_folder, connection) = open();
     let mut recent = RecentTerms::load(&connection, 100).unwrap();
     // Seven numbers, each many times, in segments and in recent rows.
-    for at in 0..500 {
-        let terms = EventTerms::new(None, &message(at % 7));
-        transact_events(&connection, &mut recent, [(at, terms)], true);
+    for number in 0..500 {
+        let terms = EventTerms::new(None, &message(number % 7));
+        transact_events(&connection, &mut recent, [(number, terms)], true);
     }
     assert!(rows(&connection, "term_segments") > 2 && rows(&connection, "terms_fresh") > 7);
 
-    let terms: Vec<SearchTerm> = (0..9).map(|of| message(of).terms().next().unwrap()).collect();
+    let terms: Vec<SearchTerm> =
+        (0..9).map(|number| message(number).terms().next().unwrap()).collect();
     for limit in [0, 1, 10, 30, 1_000] {
         let together = find_events_with_each_term(&connection, &terms, limit).unwrap();
         for term in &terms {
@@ -169,12 +170,12 @@ fn rolled_back_removal_does_not_hide_the_event() {
     let remove =
         |recent: &mut RecentTerms| recent.remove(&connection, event(1), None, &message(1)).unwrap();
     connection.execute_batch("BEGIN").unwrap();
-    let undone = remove(&mut recent);
+    let removed = remove(&mut recent);
     connection.execute_batch("ROLLBACK").unwrap();
     recent.on_rollback();
     (3..9).for_each(|number| transact(&connection, &mut recent, number..number + 1, true));
 
-    assert_eq!((undone, find(&connection, 1)), (1, vec![event(1)]));
+    assert_eq!((removed, find(&connection, 1)), (1, vec![event(1)]));
 }
 
 #[test]

@@ -130,7 +130,8 @@ fn check_verification(
             let reported = built.check_new(has_public_url).err().filter(|_| !is_lenient);
             let reported = reported.map(|error| error.to_string());
             let warnings = built.with_leniency(is_lenient).warnings(has_public_url);
-            for message in warnings.into_iter().filter(|one| Some(one) != reported.as_ref()) {
+            for message in warnings.into_iter().filter(|warning| Some(warning) != reported.as_ref())
+            {
                 let advice = format!("See docs/guides/providers/{}.md.", source.provider);
                 findings.warn("verify", format!("`{}`: {message}", source.name), advice);
             }

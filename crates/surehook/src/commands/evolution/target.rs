@@ -49,7 +49,8 @@ impl InstanceTarget {
     fn from_destination(name: &str, args: &InstanceArgs) -> Result<Self, CliError> {
         let file = args.config.clone().unwrap_or_else(|| PathBuf::from("surehook.toml"));
         let settings = Settings::from_file(&file).map_err(CliError::settings)?;
-        let destination = settings.destinations.iter().find(|one| one.name.as_str() == name);
+        let destination =
+            settings.destinations.iter().find(|destination| destination.name.as_str() == name);
         let spec = destination.ok_or_else(|| {
             let file = file.display();
             CliError::not_found(anyhow!("no destination `{name}` in {file}"))

@@ -99,38 +99,38 @@ fn list_kinds(args: &SendTestArgs, preset: &Provider) -> Result<(), CliError> {
     Ok(())
 }
 
-/// The source with that name, or the only source of that provider. Its JSON: a source with masked secrets
-/// is no valid spec.
+/// The source with that name, or the only source of that provider. Returns its JSON, because a source
+/// with masked secrets is not a valid spec.
 async fn find_source(client: &ApiClient, args: &SendTestArgs) -> Result<Value, CliError> {
-    let searched = args.source_or_preset.as_str();
+    let name_or_provider = args.source_or_preset.as_str();
     if let Some(to) = &args.to {
         let source = client.call_json(calls::get_source(to)).await?;
         let provider = source["provider"].as_str().unwrap_or_default();
-        if provider == searched || searched == to {
+        if provider == name_or_provider || name_or_provider == to {
             return Ok(source);
         }
-        let error = anyhow!("source `{to}` has the provider {provider}, not {searched}");
+        let error = anyhow!("source `{to}` has the provider {provider}, not {name_or_provider}");
         return Err(CliError::refused(error));
     }
     let mut list = client.call_json(calls::list_sources()).await?;
     let sources = list["data"].as_array_mut().map(std::mem::take).unwrap_or_default();
-    if let Some(named) = sources.iter().find(|source| source["name"] == searched) {
+    if let Some(named) = sources.iter().find(|source| source["name"] == name_or_provider) {
         return Ok(named.clone());
     }
-    let of_preset: Vec<Value> =
-        sources.into_iter().filter(|source| source["provider"] == searched).collect();
-    match &of_preset[..] {
+    let matching: Vec<Value> =
+        sources.into_iter().filter(|source| source["provider"] == name_or_provider).collect();
+    match &matching[..] {
         [only] => Ok(only.clone()),
-        [] if provider::find(searched).is_some() => {
-            Err(CliError::not_found(anyhow!("no source has the provider {searched}"))
+        [] if provider::find(name_or_provider).is_some() => {
+            Err(CliError::not_found(anyhow!("no source has the provider {name_or_provider}"))
                 .hint("Create one, or use another source."))
         }
-        [] => Err(CliError::not_found(anyhow!("No such source or provider: {searched}"))),
+        [] => Err(CliError::not_found(anyhow!("No such source or provider: {name_or_provider}"))),
         several => {
             let names: Vec<String> =
                 several.iter().map(|source| output::format_value(&source["name"])).collect();
             let names = names.join(", ");
-            let error = anyhow!("several sources have the provider {searched}: {names}");
+            let error = anyhow!("several sources have the provider {name_or_provider}: {names}");
             Err(CliError::refused(error).hint("Choose one with --to."))
         }
     }
@@ -174,8 +174,9 @@ struct TestSender<'a> {
 /// Results of all requests.
 #[derive(Default)]
 struct SendCounts {
-    refused: Option<String>,
     accepted: u64,
+    /// The reason for the last refusal.
+    last_refusal: Option<String>,
 }
 
 impl TestSender<'_> {
@@ -204,7 +205,7 @@ impl TestSender<'_> {
                         counts.accepted += 1;
                     } else {
                         let reason = response["detail"].as_str().unwrap_or("no details");
-                        counts.refused = Some(reason.to_owned());
+                        counts.last_refusal = Some(reason.to_owned());
                     }
                 }
             }
@@ -214,7 +215,7 @@ impl TestSender<'_> {
     }
 
     fn check_result(&self, counts: SendCounts) -> Result<(), CliError> {
-        match counts.refused {
+        match counts.last_refusal {
             _ if self.args.bad_sig && counts.accepted > 0 => Err(CliError::refused(anyhow!(
                 "{} requests with an invalid signature were accepted",
                 counts.accepted
@@ -254,8 +255,8 @@ impl TestSender<'_> {
             return output::print_line(format!("{code}  {}{kind}", output::format_value(text)));
         }
         events.iter().try_for_each(|event| {
-            let [word, id] = ["status", "id"].map(|name| output::format_value(&event[name]));
-            output::print_line(format!("{code}  {word}  {id}{kind}"))
+            let [status, id] = ["status", "id"].map(|name| output::format_value(&event[name]));
+            output::print_line(format!("{code}  {status}  {id}{kind}"))
         })
     }
 }

@@ -25,7 +25,7 @@ use crate::{client::ApiClient, error::CliError, settings::environment};
 /// Signs and addresses requests for one source.
 pub(super) struct Signer {
     verifier: Verifier,
-    name: String,
+    source: String,
     base_url: String,
     /// The public URL of the gateway, which some providers sign.
     origin: String,
@@ -49,7 +49,7 @@ impl Signer {
             return Err(CliError::refused(error));
         }
         let base_url = client.base_url().to_owned();
-        Ok(Self { verifier, name, base_url, origin, has_invalid_signature: args.bad_sig })
+        Ok(Self { verifier, source: name, base_url, origin, has_invalid_signature: args.bad_sig })
     }
 
     /// Builds a request and signs it now.
@@ -74,7 +74,7 @@ impl Signer {
         if self.has_invalid_signature {
             invalidate(&mut signed);
         }
-        let url = format!("{}/in/{}{}{}", self.base_url, self.name, signed.path, event.target);
+        let url = format!("{}/in/{}{}{}", self.base_url, self.source, signed.path, event.target);
         let mut request = Request::post(url)
             .header(header::USER_AGENT, concat!("surehook-send-test/", env!("CARGO_PKG_VERSION")));
         if let Some(headers) = request.headers_mut() {
@@ -88,7 +88,7 @@ impl Signer {
     }
 
     fn sign(&self, event: &TestEvent, now: Timestamp) -> Result<RequestSignature, CliError> {
-        let url = format!("{}/in/{}{}", self.origin, self.name, event.target);
+        let url = format!("{}/in/{}{}", self.origin, self.source, event.target);
         let TestEvent { id, headers, body, .. } = event;
         self.verifier
             .sign(&OutgoingRequest { id, url: &url, headers, body }, now)
@@ -114,7 +114,7 @@ impl Signer {
         };
         let path = format!("{}{path}", signed.path);
         let incoming = IncomingRequest {
-            source: &self.name,
+            source: &self.source,
             path: &path,
             query,
             headers: &headers,
@@ -131,11 +131,13 @@ fn invalidate(signed: &mut RequestSignature) {
         let positions: Vec<usize> = text
             .char_indices()
             .filter(|(_, letter)| letter.is_ascii_alphanumeric())
-            .map(|(at, _)| at)
+            .map(|(position, _)| position)
             .collect();
-        let Some(at) = positions.get(positions.len() / 2).copied() else { return text.to_owned() };
-        let letter = if text[at..].starts_with('0') { "1" } else { "0" };
-        format!("{}{letter}{}", &text[..at], &text[at + 1..])
+        let Some(position) = positions.get(positions.len() / 2).copied() else {
+            return text.to_owned();
+        };
+        let letter = if text[position..].starts_with('0') { "1" } else { "0" };
+        format!("{}{letter}{}", &text[..position], &text[position + 1..])
     };
     for (_, value) in &mut signed.headers {
         *value = change(value);
@@ -211,7 +213,7 @@ mod tests {
         let stripe = provider::find("stripe").unwrap();
         let signer = Signer {
             verifier: stripe.verifier(vec![Secret::new("a secret")]).unwrap(),
-            name: "in".to_owned(),
+            source: "in".to_owned(),
             base_url: "http://localhost".to_owned(),
             origin: "http://localhost".to_owned(),
             has_invalid_signature: false,

@@ -55,22 +55,22 @@ pub(in crate::commands) fn run(args: &VerifyArgs) -> Result<(), CliError> {
             return Err(failure.hint(&hint));
         }
     };
-    let by = source.config.verifier.label(verified);
+    let verified_by = source.config.verifier.label(verified);
     let readable = DecodedRequest::new(&request.headers, &request.body);
     let (headers, body) = readable.request(&request.headers, &request.body);
-    let read = IncomingRequest { headers, body, ..incoming };
-    let reading = source.config.parse_request(&read, verified);
+    let decoded = IncomingRequest { headers, body, ..incoming };
+    let parsed = source.config.parse_request(&decoded, verified);
     if args.request_args.json {
-        return output::print_line(result_json(&source, &read, by.as_deref(), &reading));
+        return output::print_line(result_json(&source, &decoded, verified_by.as_deref(), &parsed));
     }
     output::print_line(match source.is_unverified() {
         true => output::style(OutputStyle::Warning, "unverified: every request is accepted"),
         false => {
-            let text = format!("verified by {}", by.as_deref().unwrap_or_default());
+            let text = format!("verified by {}", verified_by.as_deref().unwrap_or_default());
             output::style(OutputStyle::Success, &text)
         }
     })?;
-    print_events(&source, &read, &reading)
+    print_events(&source, &decoded, &parsed)
 }
 
 /// Hint for a failure that no known mistake explains.
@@ -129,7 +129,7 @@ fn event_json(source: &OfflineSource, request: &IncomingRequest<'_>, part: &Even
         "kind": part.kind.as_ref().map(surehook_webhooks::attribute::EventKind::as_str),
         "key": key,
         "key_from": from,
-        "order": part.order.as_ref().map(surehook_webhooks::key::DedupKey::as_str),
+        "order": part.ordering_key.as_ref().map(surehook_webhooks::key::DedupKey::as_str),
         "attributes": attributes,
         "ping": part.is_ping,
         "body_bytes": part.body.as_deref().unwrap_or(request.body).len(),
@@ -139,11 +139,11 @@ fn event_json(source: &OfflineSource, request: &IncomingRequest<'_>, part: &Even
 fn result_json(
     source: &OfflineSource,
     request: &IncomingRequest<'_>,
-    by: Option<&str>,
-    reading: &ParsedRequest,
+    verified_by: Option<&str>,
+    parsed: &ParsedRequest,
 ) -> Value {
-    let mut result = json!({ "verified": !source.is_unverified(), "by": by });
-    match reading {
+    let mut result = json!({ "verified": !source.is_unverified(), "by": verified_by });
+    match parsed {
         ParsedRequest::Handshake(reply) => result["answer"] = json!(format_reply(reply)),
         ParsedRequest::Events(parts) => {
             result["events"] = parts.iter().map(|part| event_json(source, request, part)).collect();

@@ -12,7 +12,7 @@ use crate::support::{
 
 const HOSTILE: &str = "<img src=x onerror=alert(1)>";
 
-async fn event_page(browser: &Browser, gateway: &Gateway, body: String) -> String {
+async fn open_event_page(browser: &Browser, gateway: &Gateway, body: String) -> String {
     let event = gateway.post_accepted("in", body).await;
     sign_in(browser, gateway).await;
     browser.open(&gateway.url(&format!("/events/{event}"))).await;
@@ -62,15 +62,15 @@ async fn json_view_preserves_the_original_text() {
         "[,1]",
         "{1:2}"
     ]);
-    let read = browser.run_async(script, &[good, bad]).await;
-    assert_eq!(read["wrong"], json!([]));
+    let result = browser.run_async(script, &[good, bad]).await;
+    assert_eq!(result["wrong"], json!([]));
     assert_eq!(
-        read["members"],
+        result["members"],
         json!([["a", "1.00"], ["a", "\"x,}]\""], ["b", "[ ]"], ["c", "{\"d\":1}"]])
     );
-    assert_eq!(read["isDeep"], true);
-    assert_eq!(read["paths"], json!([".", ".a[\"b c\"][0].d", ".[0].x", ".[\"\\\"]|x\"]"]));
-    assert_eq!(read["pretty"], "[\n  [],\n  {\n    \"a\": 12345678901234567890\n  }\n]");
+    assert_eq!(result["isDeep"], true);
+    assert_eq!(result["paths"], json!([".", ".a[\"b c\"][0].d", ".[0].x", ".[\"\\\"]|x\"]"]));
+    assert_eq!(result["pretty"], "[\n  [],\n  {\n    \"a\": 12345678901234567890\n  }\n]");
 }
 
 #[tokio::test]
@@ -82,7 +82,7 @@ async fn large_body_is_searched_without_rendering_every_row() {
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let browser = Browser::start().await;
     let rows: Vec<_> = (0..9000).map(|n| json!({ "n": n, "text": "0123456789" })).collect();
-    event_page(&browser, &gateway, json!({ "id": "large", "rows": rows }).to_string()).await;
+    open_event_page(&browser, &gateway, json!({ "id": "large", "rows": rows }).to_string()).await;
     browser.click("json-view > button").await;
     browser.find(".json-tree").await;
     browser.type_into(".json-find input", "\"n\":8765,").await;
@@ -103,7 +103,7 @@ async fn event_page_passes_axe_and_runs_no_payload() {
     let gateway = Gateway::start_with(&route_settings(&sink.url(), "")).await;
     let browser = Browser::start().await;
     let body = json!({ "id": HOSTILE, HOSTILE: [HOSTILE, { "password": "secret" }] }).to_string();
-    let event = event_page(&browser, &gateway, body).await;
+    let event = open_event_page(&browser, &gateway, body).await;
     gateway.wait_for_delivery(&event, "succeeded").await;
     for scheme in [ColorScheme::Light, ColorScheme::Dark] {
         browser.set_color_scheme(scheme).await;

@@ -70,9 +70,10 @@ pub(super) fn settings(works: &Sink, refuses: &Sink, evolution: &EvolutionGo) ->
 
 /// Starts a destination that rejects everything with a reason.
 async fn start_refusing_destination() -> Sink {
-    let said = r#"{"error":{"code":"unknown_customer","message":"There is no customer 4711"}}"#;
+    let rejection =
+        r#"{"error":{"code":"unknown_customer","message":"There is no customer 4711"}}"#;
     Sink::with_script(move |_, _| {
-        Reply::status(422).header("content-type", "application/json").body(said)
+        Reply::status(422).header("content-type", "application/json").body(rejection)
     })
     .await
 }
@@ -93,7 +94,7 @@ pub(super) fn message_webhook(phone: &str, id: &str, name: &str, text: &str) -> 
     })
 }
 
-/// Sends such a webhook and returns the event id.
+/// Sends an incoming message and returns the event id.
 pub(super) async fn send_message_webhook(gateway: &Gateway, message: &Value) -> String {
     let answer = gateway.request(Method::POST, EVOLUTION_PATH, &[], message.to_string()).await;
     answer.expect(200).event_id()

@@ -66,7 +66,7 @@ async fn no_payload_runs_on_event_and_dead_letter_pages() {
     let gateway = Gateway::start_with(&xss::xss_settings(&hostile)).await;
     let browser = Browser::start().await;
     sign_in(&browser, &gateway).await;
-    // The live tail shows them as they are received.
+    // The live tail shows events as they are received.
     browser.open(&gateway.url("/live")).await;
     wait_for_path(&browser, "/live").await;
     let events = xss::post_all_payloads(&gateway).await;
@@ -77,16 +77,16 @@ async fn no_payload_runs_on_event_and_dead_letter_pages() {
         gateway.wait_for_delivery(event, "dead").await;
     }
     // A duplicate with a different body, so that every payload appears in a comparison.
-    let everything = all_in_one();
-    let one = gateway.post_accepted("in", everything.to_string()).await;
-    let mut changed = everything.clone();
+    let body = all_in_one();
+    let original = gateway.post_accepted("in", body.to_string()).await;
+    let mut changed = body.clone();
     for XssPayload { number, text, .. } in xss::payloads() {
         changed["list"][number - 1] = json!({ "changed": text });
         changed[format!("{text} ")] = json!(text);
     }
     gateway.send_webhook("in", &[], changed.to_string()).await.expect(200);
     eventually(WAIT_LIMIT, || async {
-        (gateway.event(&one).await["duplicate_count"] == 1).then_some(())
+        (gateway.event(&original).await["duplicate_count"] == 1).then_some(())
     })
     .await;
 
@@ -97,13 +97,15 @@ async fn no_payload_runs_on_event_and_dead_letter_pages() {
     open_and_check(&browser, &gateway, "/").await;
     open_and_check(&browser, &gateway, "/destinations/out").await;
     open_and_check(&browser, &gateway, "/sources/in").await;
-    open_and_check(&browser, &gateway, &format!("/events/{one}/duplicates/1")).await;
+    open_and_check(&browser, &gateway, &format!("/events/{original}/duplicates/1")).await;
     let rows = browser.find_all("table.diff tbody tr").await.len();
     assert!(rows >= 100, "{rows} differences");
 
     // An event page for each payload as key, kind, header, path and response. Of the events whose body
     // is not JSON, a sample is enough.
-    for event in events.iter().step_by(2).chain(events.iter().skip(1).step_by(20)).chain([&one]) {
+    for event in
+        events.iter().step_by(2).chain(events.iter().skip(1).step_by(20)).chain([&original])
+    {
         let path = format!("/events/{event}");
         browser.open(&gateway.url(&path)).await;
         browser.run(SHOW_BODY, &[]).await;
@@ -136,10 +138,10 @@ async fn no_payload_runs_on_conversation_and_configuration_pages() {
         return;
     }
     let hostile = xss::start_hostile_destination().await;
-    let works = Sink::ok().await;
+    let healthy = Sink::ok().await;
     let evolution = EvolutionGo::start().await;
     let gateway =
-        Gateway::start_with(&populated_gateway::settings(&works, &hostile, &evolution)).await;
+        Gateway::start_with(&populated_gateway::settings(&healthy, &hostile, &evolution)).await;
     let mut conversations = Vec::new();
     for XssPayload { number, text, .. } in xss::payloads() {
         // As name and text of a message, and as an invalid phone number.
@@ -151,13 +153,13 @@ async fn no_payload_runs_on_conversation_and_configuration_pages() {
             )
             .await,
         );
-        let odd = message_webhook(&text, &text, &text, &text);
-        gateway.request(Method::POST, EVOLUTION_PATH, &[], odd.to_string()).await;
+        let invalid = message_webhook(&text, &text, &text, &text);
+        gateway.request(Method::POST, EVOLUTION_PATH, &[], invalid.to_string()).await;
         let header: String = text.chars().filter(|letter| !letter.is_control()).collect();
         let headers = [("user-agent", header.as_str()), ("stripe-signature", header.as_str())];
         gateway.send_webhook("bank", &headers, text.clone()).await;
-        let in_path: String = url::form_urlencoded::byte_serialize(text.as_bytes()).collect();
-        let path = format!("/in/{in_path}/{in_path}");
+        let encoded: String = url::form_urlencoded::byte_serialize(text.as_bytes()).collect();
+        let path = format!("/in/{encoded}/{encoded}");
         gateway.request(Method::POST, &path, &[], text.clone()).await;
         if number % 10 == 0 {
             let filter = format!(".name == {}", json!(text));
@@ -185,24 +187,24 @@ async fn no_payload_runs_on_conversation_and_configuration_pages() {
         check_list_pages(&browser, &gateway, &format!("/conversations?event={conversation}")).await;
     }
     for list in ["/requests?outcome=refused", "/replays", "/messages", "/routes"] {
-        let found = gateway.get(list).await.expect(200).json();
+        let response = gateway.get(list).await.expect(200).json();
         let page = list.split('?').next().unwrap();
-        let ids = found["data"].as_array().unwrap().iter();
-        let ids: Vec<&str> = ids.filter_map(|one| one["id"].as_str()).take(8).collect();
+        let ids = response["data"].as_array().unwrap().iter();
+        let ids: Vec<&str> = ids.filter_map(|row| row["id"].as_str()).take(8).collect();
         assert!(!ids.is_empty(), "{list}");
-        let more = if page == "/routes" { "/edit" } else { "" };
+        let suffix = if page == "/routes" { "/edit" } else { "" };
         for id in ids {
-            open_and_check(&browser, &gateway, &format!("{page}/{id}{more}")).await;
+            open_and_check(&browser, &gateway, &format!("{page}/{id}{suffix}")).await;
         }
     }
 
     // Input and query parameters are shown on the page too.
     for XssPayload { text, .. } in xss::payloads().into_iter().step_by(17) {
-        let asked: String = url::form_urlencoded::byte_serialize(text.as_bytes()).collect();
+        let encoded: String = url::form_urlencoded::byte_serialize(text.as_bytes()).collect();
         for path in
             ["/events?q=", "/replays/new?note=x&q=", "/conversations?phone=", "/login?next="]
         {
-            open_and_check(&browser, &gateway, &format!("{path}{asked}")).await;
+            open_and_check(&browser, &gateway, &format!("{path}{encoded}")).await;
         }
         browser.open(&gateway.url("/events")).await;
         browser.type_into("#q", &text.replace('\n', " ")).await;

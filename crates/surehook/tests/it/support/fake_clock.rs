@@ -102,7 +102,7 @@ impl FakeClockGateway {
 
     async fn start_in(folder: TempDir, clock: Arc<FakeClock>, bucket: Option<Bucket>) -> Self {
         let options = SqliteOptions::new(folder.path().join("data"));
-        // The process before may not have let go of the folder yet.
+        // The previous gateway may not have released the folder yet.
         let store = eventually(WAIT_LIMIT, || async {
             match SqliteStore::open(&options, clock.now()) {
                 Err(OpenError::Locked(_)) => None,

@@ -22,7 +22,7 @@ impl CapturedOutput {
         self.0.lock().unwrap().clone()
     }
 
-    /// Appends everything read from `live_stream` on a thread until it ends.
+    /// Appends everything read from `stream` on a thread until it ends.
     fn capture(&self, stream: impl Read + Send + 'static) -> JoinHandle<()> {
         let output = Arc::clone(&self.0);
         std::thread::spawn(move || {
@@ -97,7 +97,7 @@ impl Process {
     /// Sends SIGKILL: no instruction of the process runs after this.
     pub(crate) fn kill9(&mut self) {
         // Fails only if the process has already exited.
-        let _gone = self.child.kill();
+        let _killed = self.child.kill();
         let _reaped = self.child.wait();
         self.read_remaining_output();
     }
@@ -145,8 +145,8 @@ impl Process {
     }
 
     fn read_remaining_output(&mut self) {
-        for follower in self.readers.drain(..) {
-            follower.join().unwrap();
+        for reader in self.readers.drain(..) {
+            reader.join().unwrap();
         }
     }
 }

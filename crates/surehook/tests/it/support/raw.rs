@@ -58,12 +58,12 @@ impl RawConnection {
     }
 
     /// Writes byte by byte until all are written or the server closes.
-    pub(crate) async fn write_slowly(&mut self, bytes: &[u8], every: Duration) {
+    pub(crate) async fn write_slowly(&mut self, bytes: &[u8], interval: Duration) {
         for byte in bytes {
             if self.stream.write_all(&[*byte]).await.is_err() {
                 return;
             }
-            tokio::time::sleep(every).await;
+            tokio::time::sleep(interval).await;
         }
     }
 

@@ -168,7 +168,7 @@ fn spawn(program: &Path, folder: &Path, options: &[String], port: u16) -> Child 
         .unwrap()
 }
 
-/// What a fake server does with each command.
+/// The reaction of a fake server to each command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FakeRedisReply {
     /// Replies with these bytes.

@@ -64,7 +64,7 @@ impl S3Server {
         self.spec().build(&|_| None).unwrap().unwrap()
     }
 
-    /// The same as TOML; `more` belongs to it.
+    /// The bucket as TOML, with `more` settings of the bucket.
     pub(crate) fn settings(&self, more: &str) -> String {
         format!(
             "[media]\nendpoint = \"{}\"\nbucket = \"{BUCKET}\"\naccess_key = \"{ACCESS_KEY}\"\n\

@@ -44,7 +44,7 @@ impl SinkRequest {
     }
 }
 
-/// What a destination does with a request.
+/// The reaction of a destination to a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
     Response {

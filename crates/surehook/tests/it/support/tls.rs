@@ -90,8 +90,8 @@ fn pem(label: &str, der: &[u8]) -> String {
 #[derive(Debug)]
 pub(crate) struct TlsSink {
     port: u16,
-    arrived: Arc<AtomicUsize>,
-    accepting: JoinHandle<()>,
+    requests: Arc<AtomicUsize>,
+    accept_task: JoinHandle<()>,
 }
 
 impl TlsSink {
@@ -100,11 +100,11 @@ impl TlsSink {
         authority: &CertificateAuthority,
         clients: Option<&CertificateAuthority>,
     ) -> Self {
-        Self::speaking(&["h2", "http/1.1"], authority, clients).await
+        Self::start_with_protocols(&["h2", "http/1.1"], authority, clients).await
     }
 
     /// Like [`Self::start`], with these protocols.
-    pub(crate) async fn speaking(
+    pub(crate) async fn start_with_protocols(
         protocols: &[&str],
         authority: &CertificateAuthority,
         clients: Option<&CertificateAuthority>,
@@ -128,9 +128,9 @@ impl TlsSink {
         config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let arrived = Arc::new(AtomicUsize::new(0));
-        let accepting = tokio::spawn(accept(listener, config, Arc::clone(&arrived)));
-        Self { port, arrived, accepting }
+        let requests = Arc::new(AtomicUsize::new(0));
+        let accept_task = tokio::spawn(accept(listener, config, Arc::clone(&requests)));
+        Self { port, requests, accept_task }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -138,21 +138,21 @@ impl TlsSink {
     }
 
     pub(crate) fn request_count(&self) -> usize {
-        self.arrived.load(Ordering::SeqCst)
+        self.requests.load(Ordering::SeqCst)
     }
 }
 
 impl Drop for TlsSink {
     fn drop(&mut self) {
-        self.accepting.abort();
+        self.accept_task.abort();
     }
 }
 
-async fn accept(listener: TcpListener, config: ServerConfig, arrived: Arc<AtomicUsize>) {
+async fn accept(listener: TcpListener, config: ServerConfig, requests: Arc<AtomicUsize>) {
     let acceptor = TlsAcceptor::from(Arc::new(config));
     loop {
         let (stream, _) = listener.accept().await.unwrap();
-        let (acceptor, arrived) = (acceptor.clone(), Arc::clone(&arrived));
+        let (acceptor, requests) = (acceptor.clone(), Arc::clone(&requests));
         tokio::spawn(async move {
             let stream = match acceptor.accept(stream).into_fallible().await {
                 Ok(stream) => stream,
@@ -166,7 +166,7 @@ async fn accept(listener: TcpListener, config: ServerConfig, arrived: Arc<Atomic
             };
             let is_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
             let service = service_fn(move |_: Request<Incoming>| {
-                arrived.fetch_add(1, Ordering::SeqCst);
+                requests.fetch_add(1, Ordering::SeqCst);
                 async { Ok::<_, std::convert::Infallible>(Response::new(Full::new(Bytes::new()))) }
             });
             let stream = TokioIo::new(stream);
@@ -187,7 +187,7 @@ async fn accept(listener: TcpListener, config: ServerConfig, arrived: Arc<Atomic
 #[derive(Debug)]
 pub(crate) struct TlsProxy {
     port: u16,
-    accepting: JoinHandle<()>,
+    accept_task: JoinHandle<()>,
 }
 
 impl TlsProxy {
@@ -212,7 +212,7 @@ impl TlsProxy {
         let acceptor = TlsAcceptor::from(Arc::new(config));
         let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let accepting = tokio::spawn(async move {
+        let accept_task = tokio::spawn(async move {
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
                 let acceptor = acceptor.clone();
@@ -224,7 +224,7 @@ impl TlsProxy {
                 });
             }
         });
-        Self { port, accepting }
+        Self { port, accept_task }
     }
 
     pub(crate) fn url(&self) -> String {
@@ -234,6 +234,6 @@ impl TlsProxy {
 
 impl Drop for TlsProxy {
     fn drop(&mut self) {
-        self.accepting.abort();
+        self.accept_task.abort();
     }
 }

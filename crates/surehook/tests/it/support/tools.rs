@@ -66,7 +66,7 @@ impl Tool {
     }
 }
 
-/// Where cargo builds: the binary under test is in `target/debug`.
+/// The target folder of cargo: the binary under test is in `target/debug`.
 pub(super) fn target() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_surehook")).ancestors().nth(2).unwrap()
 }

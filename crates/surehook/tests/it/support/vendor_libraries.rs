@@ -37,7 +37,7 @@ pub(crate) struct VendorLibraries {
     child: Child,
     requests: Option<ChildStdin>,
     responses: BufReader<ChildStdout>,
-    listed: Vec<Value>,
+    libraries: Vec<Value>,
 }
 
 impl VendorLibraries {
@@ -61,15 +61,15 @@ impl VendorLibraries {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let requests = child.stdin.take();
         let responses = BufReader::new(child.stdout.take().unwrap());
-        let mut started = Self { language, child, requests, responses, listed: Vec::new() };
-        let listed = started.request(&json!({ "op": "list" }));
-        started.listed = listed["libraries"].as_array().unwrap().clone();
-        started
+        let mut vendor = Self { language, child, requests, responses, libraries: Vec::new() };
+        let response = vendor.request(&json!({ "op": "list" }));
+        vendor.libraries = response["libraries"].as_array().unwrap().clone();
+        vendor
     }
 
     /// The vendors that have a library in this language.
     pub(crate) fn vendors(&self) -> Vec<&str> {
-        self.listed.iter().map(|library| library["vendor"].as_str().unwrap()).collect()
+        self.libraries.iter().map(|library| library["vendor"].as_str().unwrap()).collect()
     }
 
     /// Name and version of a vendor's library, for failure messages.
@@ -88,7 +88,7 @@ impl VendorLibraries {
     }
 
     fn find(&self, vendor: &str) -> Option<&Value> {
-        self.listed.iter().find(|library| library["vendor"] == vendor)
+        self.libraries.iter().find(|library| library["vendor"] == vendor)
     }
 
     /// Generates a certificate and its key, for vendors that sign with one.

@@ -25,7 +25,7 @@ pub(crate) fn payloads() -> Vec<XssPayload> {
         for text in texts.as_array().unwrap() {
             let text = text.as_str().unwrap().to_owned();
             // The order of the map is lost, so the number is read from the payload.
-            let number = number_in(&text);
+            let number = parse_number(&text);
             all.push(XssPayload { number, class: class.clone(), text });
         }
     }
@@ -34,9 +34,9 @@ pub(crate) fn payloads() -> Vec<XssPayload> {
 }
 
 /// The number that the payload would report if it ran.
-fn number_in(text: &str) -> usize {
-    let number = ["__xss=", "__&#120;ss=", "alert("].iter().find_map(|before| {
-        let rest = text.split_once(before)?.1;
+fn parse_number(text: &str) -> usize {
+    let number = ["__xss=", "__&#120;ss=", "alert("].iter().find_map(|prefix| {
+        let rest = text.split_once(prefix)?.1;
         rest.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
     });
     // The payload that is written from right to left.
@@ -82,8 +82,8 @@ pub(crate) async fn post_all_payloads(gateway: &Gateway) -> Vec<String> {
     for XssPayload { text, .. } in payloads() {
         let body = json!({ "key": text, "kind": text, "value": text, &text: [text, { &text: 1 }] });
         let header = remove_control_characters(&text);
-        let in_path: String = url::form_urlencoded::byte_serialize(text.as_bytes()).collect();
-        let path = format!("/in/in/{in_path}?q={in_path}");
+        let encoded: String = url::form_urlencoded::byte_serialize(text.as_bytes()).collect();
+        let path = format!("/in/in/{encoded}?q={encoded}");
         let bodies = [("application/json", body.to_string()), ("text/html", text)];
         for (kind, body) in bodies {
             let headers: [(&str, &[u8]); 3] = [

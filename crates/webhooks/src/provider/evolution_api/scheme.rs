@@ -92,8 +92,9 @@ impl VerificationScheme for SharedSecretScheme {
             return Ok(index);
         }
         let apikey = single_header(request.headers, &self.apikey, "credentials")?;
-        let known = apikey.and_then(|value| find_matching_secret(&self.secrets, value.as_bytes()));
-        if let Some(index) = known {
+        let matching =
+            apikey.and_then(|value| find_matching_secret(&self.secrets, value.as_bytes()));
+        if let Some(index) = matching {
             return Ok(index);
         }
         match single_header(request.headers, &AUTHORIZATION, "credentials")? {

@@ -115,7 +115,7 @@ fn each_event_kind_has_its_key() {
     }
     for odd in ["not json", "[]", r#"{"event":"error","data":{}}"#] {
         let part = part(NAME, &[], odd);
-        assert_eq!((part.key, part.body, part.order), (EventKey::None, None, None), "{odd}");
+        assert_eq!((part.key, part.body, part.ordering_key), (EventKey::None, None, None), "{odd}");
     }
 }
 
@@ -169,7 +169,7 @@ fn secret_is_accepted_in_jwt_header_or_path() {
         ("a token that needs no secret", "", authorized(&none), 0, malformed()),
         ("a token without an end", "", authorized(&endless), 0, malformed()),
         ("no token", "", authorized("Bearer x.y"), 0, malformed()),
-        ("the secret is no token", "", authorized("Basic eDp5"), 0, malformed()),
+        ("the secret is not a token", "", authorized("Basic eDp5"), 0, malformed()),
         ("the header", "", vec![("apikey", SECRET)], 0, Ok(0)),
         ("a wrong header", "", vec![("apikey", "x")], 0, Err(VerifyError::Mismatch)),
         (

@@ -94,8 +94,9 @@ impl GitlabScheme {
         }
         self.position(|kind| {
             let GitlabSecret::Signing(secret) = kind else { return false };
-            let right = secret.sign(id, seconds, request.body);
-            let is_match = |one: &str| bool::from(one.as_bytes().ct_eq(right.as_bytes()));
+            let expected = secret.sign(id, seconds, request.body);
+            let is_match =
+                |signature: &str| bool::from(signature.as_bytes().ct_eq(expected.as_bytes()));
             signatures.split(' ').any(is_match)
         })
     }

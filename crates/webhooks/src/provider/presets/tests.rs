@@ -132,7 +132,7 @@ mod square {
     fn signature_covers_the_url() {
         let cases = [
             ("the same", URL, Ok(0)),
-            ("a slash more", "https://gw.test/in/square/1/", Err("mismatch")),
+            ("an additional slash", "https://gw.test/in/square/1/", Err("mismatch")),
             ("a query", "https://gw.test/in/square/1?a=1", Err("mismatch")),
             ("not secure", "http://gw.test/in/square/1", Err("mismatch")),
             ("another host", "https://gw.example/in/square/1", Err("mismatch")),
@@ -142,7 +142,7 @@ mod square {
         }
         let mut guessing = call().header("host", "gw.test").header("x-forwarded-host", "gw.test");
         guessing.knows_origin = false;
-        assert_eq!(guessing.verify(), Err("unknown_address"), "a host in a header is not believed");
+        assert_eq!(guessing.verify(), Err("unknown_address"), "a host in a header is not trusted");
         call().assert_every_bit_counts(&["x-square-hmacsha256-signature"]);
     }
 
@@ -282,13 +282,13 @@ mod n8n {
             ),
             ("a message", &[], r#"{"type":"c","data":{"messageId":"m-1"}}"#, ["c", "m-1", "-"]),
             (
-                "the id of a row is no key",
+                "the id of a row is not a key",
                 &[],
                 r#"{"event":"row.changed","id":5}"#,
                 ["row.changed", "-", "-"],
             ),
             ("two headers", &[header, header], "{}", ["-", "rules", "-"]),
-            ("a kind that is no text", &[], r#"{"event":{"a":1},"type":"c"}"#, ["c", "-", "-"]),
+            ("a kind that is not a text", &[], r#"{"event":{"a":1},"type":"c"}"#, ["c", "-", "-"]),
             ("not JSON", &[], "x", ["-", "-", "-"]),
         ];
         for (name, headers, body, expected) in cases {

@@ -10,16 +10,16 @@ const COMMAND: &str = "token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_dom
 #[test]
 fn published_vector_is_accepted_within_tolerance() {
     let secret = "8f742231b10e8888abcd99yyyzzz85a5";
-    let at = ("x-slack-request-timestamp", "1531420618");
+    let timestamp = ("x-slack-request-timestamp", "1531420618");
     let signature = "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503";
     let signature = ("x-slack-signature", signature);
     let cases: [(_, &[_], _, Result<usize, &str>); 6] = [
-        ("fresh", &[at, signature], 1_531_420_618, Ok(0)),
-        ("300 s old", &[at, signature], 1_531_420_918, Ok(0)),
-        ("301 s old", &[at, signature], 1_531_420_919, Err("stale")),
-        ("301 s ahead", &[at, signature], 1_531_420_317, Err("stale")),
+        ("fresh", &[timestamp, signature], 1_531_420_618, Ok(0)),
+        ("300 s old", &[timestamp, signature], 1_531_420_918, Ok(0)),
+        ("301 s old", &[timestamp, signature], 1_531_420_919, Err("stale")),
+        ("301 s ahead", &[timestamp, signature], 1_531_420_317, Err("stale")),
         ("no time", &[signature], 1_531_420_618, Err("missing_timestamp")),
-        ("two times", &[at, at, signature], 1_531_420_618, Err("malformed")),
+        ("two times", &[timestamp, timestamp, signature], 1_531_420_618, Err("malformed")),
     ];
     for (name, headers, now, expected) in cases {
         let result = verify("slack", &[secret], headers, COMMAND, now);
@@ -74,9 +74,9 @@ fn each_request_kind_has_kind_key_and_order() {
 fn retry_is_parsed_like_the_first_attempt() {
     let body =
         r#"{"type":"event_callback","team_id":"T1","event_id":"Ev1","event":{"type":"message"}}"#;
-    let again = [("x-slack-retry-num", "1"), ("x-slack-retry-reason", "http_timeout")];
-    assert_eq!(parse("slack", &again, body), parse("slack", &[], body));
-    assert!(!part("slack", &again, body).is_ping);
+    let retry = [("x-slack-retry-num", "1"), ("x-slack-retry-reason", "http_timeout")];
+    assert_eq!(parse("slack", &retry, body), parse("slack", &[], body));
+    assert!(!part("slack", &retry, body).is_ping);
 }
 
 #[test]

@@ -174,9 +174,9 @@ fn json_events_are_read_like_forms() {
     let body = r#"{"MessageSid":"SM1","AccountSid":"AC1","MessageStatus":"failed","ErrorCode":63016,"To":"whatsapp:+5511987654321"}"#;
     let found = attribute_pairs("twilio", &json, body);
     for expected in ["message_id=SM1", "provider_status=failed", "error=63016", "account=AC1"] {
-        assert!(found.iter().any(|one| one == expected), "{expected}: {found:?}");
+        assert!(found.iter().any(|pair| pair == expected), "{expected}: {found:?}");
     }
-    assert!(found.iter().any(|one| one.starts_with("phone=")), "{found:?}");
+    assert!(found.iter().any(|pair| pair.starts_with("phone=")), "{found:?}");
 }
 
 #[test]
@@ -184,10 +184,10 @@ fn attributes_include_both_parties_and_the_error() {
     let body = "MessageSid=SM1&AccountSid=AC1&MessageStatus=failed&ErrorCode=63016&From=whatsapp%3A%2B1415&To=whatsapp%3A%2B5511987654321";
     let found = attribute_pairs("twilio", &[FORM], body);
     for expected in ["message_id=SM1", "provider_status=failed", "error=63016", "account=AC1"] {
-        assert!(found.iter().any(|one| one == expected), "{expected}: {found:?}");
+        assert!(found.iter().any(|pair| pair == expected), "{expected}: {found:?}");
     }
     assert!(
-        found.iter().any(|one| one.starts_with("phone=") && one.contains("5511987654321")),
+        found.iter().any(|pair| pair.starts_with("phone=") && pair.contains("5511987654321")),
         "{found:?}"
     );
 }

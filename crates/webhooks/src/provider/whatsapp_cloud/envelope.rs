@@ -91,66 +91,75 @@ fn is_event_list(name: &str, has_calls: bool) -> bool {
 #[derive(Clone, Copy)]
 pub(super) struct ChangeLocation<'e, 'b> {
     pub(super) root: &'e EnvelopeRoot<'b>,
-    /// The position of the array that contains the entry; `changes_at` likewise.
-    pub(super) entries_at: usize,
+    /// The position of the member `entry` in the root.
+    pub(super) entries_index: usize,
     pub(super) entry: &'e EnvelopeEntry<'b>,
-    pub(super) changes_at: usize,
+    /// The position of the member `changes` in the entry.
+    pub(super) changes_index: usize,
 }
 
 impl ChangeLocation<'_, '_> {
     /// The envelope with a single change.
     pub(super) fn envelope(&self, change: &str) -> String {
         let changes = json_array([change].into_iter());
-        let entry = self.entry.rewrite(&[(self.changes_at, &changes)]);
+        let entry = self.entry.rewrite(&[(self.changes_index, &changes)]);
         let entries = json_array([entry.as_str()].into_iter());
-        self.root.rewrite(&[(self.entries_at, &entries)])
+        self.root.rewrite(&[(self.entries_index, &entries)])
     }
 }
 
 /// The path to the value of a change.
 #[derive(Clone, Copy)]
-pub(super) struct EventLocation<'e, 'b> {
+pub(super) struct ValueLocation<'e, 'b> {
     pub(super) change_location: ChangeLocation<'e, 'b>,
     pub(super) change: &'e RawObject<'b, EnvelopeValue<'b>>,
-    pub(super) value_at: usize,
+    /// The position of the member `value` in the change.
+    pub(super) value_index: usize,
     pub(super) value: &'e EnvelopeValue<'b>,
 }
 
-impl EventLocation<'_, '_> {
+impl ValueLocation<'_, '_> {
     /// The envelope with a single value.
     pub(super) fn envelope(&self, value: &str) -> String {
-        self.change_location.envelope(&self.change.rewrite(&[(self.value_at, value)]))
+        self.change_location.envelope(&self.change.rewrite(&[(self.value_index, value)]))
     }
 
     /// The text of the value with a single event, and only the contacts at these positions.
-    pub(super) fn value_with(&self, events_at: usize, event: &str, contacts: &[usize]) -> String {
+    pub(super) fn value_with(
+        &self,
+        events_index: usize,
+        event: &str,
+        contacts: &[usize],
+    ) -> String {
         let has_calls = self.value.nested().any(|(_, name, _)| name == CALLS);
-        let kept = self.value.nested().filter_map(|(at, name, items)| {
+        let lists = self.value.nested().filter_map(|(index, name, items)| {
             let all = || json_array(items.0.iter().map(|item| item.get()));
-            if at == events_at {
-                Some((at, json_array([event].into_iter())))
+            if index == events_index {
+                Some((index, json_array([event].into_iter())))
             } else if name == CONTACTS {
-                let own = contacts.iter().filter_map(|at| items.0.get(*at));
-                let own = json_array(own.map(|item| item.get()));
+                let matching = contacts.iter().filter_map(|position| items.0.get(*position));
+                let matching = json_array(matching.map(|item| item.get()));
                 // Without a match all contacts are kept, so that no message loses its name.
-                Some((at, if contacts.is_empty() { all() } else { own }))
+                Some((index, if contacts.is_empty() { all() } else { matching }))
             } else {
-                (!is_event_list(name, has_calls)).then(|| (at, all()))
+                (!is_event_list(name, has_calls)).then(|| (index, all()))
             }
         });
-        rewrite(self.value, kept)
+        rewrite(self.value, lists)
     }
 
     /// The text of the complete value.
     pub(super) fn whole_value(&self) -> String {
-        let all = self.value.nested();
-        let all = all.map(|(at, _, items)| (at, json_array(items.0.iter().map(|item| item.get()))));
-        rewrite(self.value, all)
+        let lists = self
+            .value
+            .nested()
+            .map(|(index, _, items)| (index, json_array(items.0.iter().map(|item| item.get()))));
+        rewrite(self.value, lists)
     }
 }
 
 fn rewrite(value: &EnvelopeValue<'_>, lists: impl Iterator<Item = (usize, String)>) -> String {
     let lists: Vec<_> = lists.collect();
-    let lists: Vec<_> = lists.iter().map(|(at, text)| (*at, text.as_str())).collect();
+    let lists: Vec<_> = lists.iter().map(|(index, text)| (*index, text.as_str())).collect();
     value.rewrite(&lists)
 }

@@ -9,7 +9,7 @@ use super::{
         EventKey, EventPart,
         fields::{EventReader, EventTemplate, FieldValues},
     },
-    envelope::{EnvelopeEntry, EventLocation},
+    envelope::{EnvelopeEntry, ValueLocation},
 };
 use crate::{
     attribute::{
@@ -73,7 +73,7 @@ pub(super) struct ChangeScope<'b> {
 }
 
 impl<'b> ChangeScope<'b> {
-    pub(super) fn of(location: &EventLocation<'_, 'b>) -> Self {
+    pub(super) fn of(location: &ValueLocation<'_, 'b>) -> Self {
         let metadata = location.value.get(r#""metadata""#);
         Self {
             field: location.change.get(r#""field""#).and_then(scalar_text),
@@ -99,7 +99,7 @@ impl<'b> ChangeScope<'b> {
         EventPart {
             kind: EventKind::new(scope.field()),
             key: scope.change_key(None, change),
-            order: scope.ordering_key(None),
+            ordering_key: scope.ordering_key(None),
             attributes: scope.attributes(),
             ..EventPart::default()
         }
@@ -209,14 +209,14 @@ impl<'b> ChangeScope<'b> {
         EventPart {
             kind: EventKind::new(&kind),
             key,
-            order: self.ordering_key(contact),
+            ordering_key: self.ordering_key(contact),
             attributes,
             ..EventPart::default()
         }
     }
 
     /// A change without events: about the account or a template.
-    pub(super) fn parse_change(&self, location: &EventLocation<'_, 'b>) -> EventPart {
+    pub(super) fn parse_change(&self, location: &ValueLocation<'_, 'b>) -> EventPart {
         let text = |name| location.value.get(name).and_then(scalar_text);
         let event = text(r#""event""#);
         let template = text(r#""message_template_id""#);
@@ -239,11 +239,10 @@ impl<'b> ChangeScope<'b> {
             }
             (_, _, _, event, _) => self.change_key(event.as_deref(), &location.whole_value()),
         };
-        let order = self.ordering_key(template.as_deref());
         EventPart {
             kind: EventKind::new(self.field()),
             key,
-            order,
+            ordering_key: self.ordering_key(template.as_deref()),
             attributes,
             ..EventPart::default()
         }

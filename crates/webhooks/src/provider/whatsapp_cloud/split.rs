@@ -6,12 +6,12 @@ use bytes::Bytes;
 
 use super::{
     super::{
-        DEDUP_WINDOW, EventKey, EventPart,
+        DEFAULT_DEDUP_WINDOW, EventKey, EventPart,
         fields::{EventReader, EventTemplate, FieldValues},
         raw_json::{EVENTS_MAX, RawObject, SPLIT_BYTES_MAX},
     },
     envelope::{
-        CONTACTS, ChangeLocation, EnvelopeChange, EnvelopeRoot, EventLocation, event_lists,
+        CONTACTS, ChangeLocation, EnvelopeChange, EnvelopeRoot, ValueLocation, event_lists,
     },
     keys::{self, ChangeScope},
 };
@@ -26,7 +26,7 @@ static CONTACT: EventReader = EventReader::new(&EventTemplate {
 
 enum ParsedChange<'e, 'b> {
     /// A change with events, or one that is an event itself.
-    Parsed(EventLocation<'e, 'b>),
+    Parsed(ValueLocation<'e, 'b>),
     /// A malformed change, which is one event.
     Malformed(ChangeLocation<'e, 'b>, &'b str),
 }
@@ -38,9 +38,9 @@ struct SplitEvent<'b> {
 }
 
 struct EventItem<'b> {
-    list_at: usize,
+    list_index: usize,
     text: &'b str,
-    found: FieldValues<'b>,
+    fields: FieldValues<'b>,
 }
 
 /// The events of a request, in order. A single event keeps the body.
@@ -51,52 +51,52 @@ pub(super) fn parts(body: &[u8]) -> Vec<EventPart> {
         return vec![EventPart { key: EventKey::None, ..EventPart::default() }];
     };
     let object = root.get(r#""object""#).and_then(scalar_text);
-    let whole = || EventPart {
+    let unsplit = || EventPart {
         kind: object.as_deref().and_then(EventKind::new),
-        key: EventKey::ContentHash(DEDUP_WINDOW.0),
+        key: EventKey::ContentHash(DEFAULT_DEDUP_WINDOW.0),
         ..EventPart::default()
     };
     if object.as_deref() != Some(WHATSAPP) {
-        return vec![whole()];
+        return vec![unsplit()];
     }
-    let Some(changes) = changes(&root) else { return vec![whole()] };
+    let Some(changes) = changes(&root) else { return vec![unsplit()] };
     match changes.iter().map(ParsedChange::event_count).sum() {
-        0 => vec![whole()],
+        0 => vec![unsplit()],
         1 => changes.iter().flat_map(ParsedChange::events).map(|event| event.part).collect(),
-        2..=EVENTS_MAX => with_bodies(&changes).unwrap_or_else(|| vec![whole()]),
-        _ => vec![whole()],
+        2..=EVENTS_MAX => with_bodies(&changes).unwrap_or_else(|| vec![unsplit()]),
+        _ => vec![unsplit()],
     }
 }
 
 /// The changes of the envelope; `None` if an entry has no changes, because splitting would lose it.
 fn changes<'e, 'b>(root: &'e EnvelopeRoot<'b>) -> Option<Vec<ParsedChange<'e, 'b>>> {
-    let mut found = Vec::new();
-    for (entries_at, _, entries) in root.nested() {
+    let mut parsed = Vec::new();
+    for (entries_index, _, entries) in root.nested() {
         for entry in entries {
-            let (changes_at, _, changes) = single_nested(entry)?;
+            let (changes_index, _, changes) = single_nested(entry)?;
             if changes.is_empty() {
                 return None;
             }
-            let change_location = ChangeLocation { root, entries_at, entry, changes_at };
-            found.extend(changes.iter().map(|change| ParsedChange::new(change_location, change)));
+            let change_location = ChangeLocation { root, entries_index, entry, changes_index };
+            parsed.extend(changes.iter().map(|change| ParsedChange::new(change_location, change)));
         }
     }
-    Some(found)
+    Some(parsed)
 }
 
 /// The nested member, if there is exactly one.
 fn single_nested<'o, 'b, T>(object: &'o RawObject<'b, T>) -> Option<(usize, &'b str, &'o T)> {
-    let mut opened = object.nested();
-    opened.next().filter(|_| opened.next().is_none())
+    let mut members = object.nested();
+    members.next().filter(|_| members.next().is_none())
 }
 
 impl<'e, 'b> ParsedChange<'e, 'b> {
     fn new(change_location: ChangeLocation<'e, 'b>, change: &'e EnvelopeChange<'b>) -> Self {
-        let read = change.object.as_ref().and_then(|object| {
-            let (value_at, _, value) = single_nested(object)?;
-            Some(EventLocation { change_location, change: object, value_at, value })
+        let location = change.object.as_ref().and_then(|object| {
+            let (value_index, _, value) = single_nested(object)?;
+            Some(ValueLocation { change_location, change: object, value_index, value })
         });
-        read.map_or(Self::Malformed(change_location, change.text), Self::Parsed)
+        location.map_or(Self::Malformed(change_location, change.text), Self::Parsed)
     }
 
     /// The number of events. A change without any is one event itself.
@@ -122,14 +122,14 @@ impl<'e, 'b> ParsedChange<'e, 'b> {
     }
 }
 
-fn events<'b>(location: &EventLocation<'_, 'b>) -> Vec<SplitEvent<'b>> {
+fn events<'b>(location: &ValueLocation<'_, 'b>) -> Vec<SplitEvent<'b>> {
     let scope = ChangeScope::of(location);
     let mut events = Vec::new();
-    for (list_at, name, items) in event_lists(location.value) {
+    for (list_index, name, items) in event_lists(location.value) {
         for text in items.0.iter().map(|item| item.get()) {
-            let found = keys::read_item(text);
-            let part = scope.parse_item(name, text, &found);
-            events.push(SplitEvent { item: Some(EventItem { list_at, text, found }), part });
+            let fields = keys::read_item(text);
+            let part = scope.parse_item(name, text, &fields);
+            events.push(SplitEvent { item: Some(EventItem { list_index, text, fields }), part });
         }
     }
     if events.is_empty() {
@@ -140,7 +140,7 @@ fn events<'b>(location: &EventLocation<'_, 'b>) -> Vec<SplitEvent<'b>> {
 
 /// Gives each event its own envelope; `None` if they would become too large.
 fn with_bodies(changes: &[ParsedChange<'_, '_>]) -> Option<Vec<EventPart>> {
-    let mut room = SPLIT_BYTES_MAX;
+    let mut bytes_left = SPLIT_BYTES_MAX;
     let mut parts = Vec::new();
     for change in changes {
         let contacts = match change {
@@ -150,8 +150,8 @@ fn with_bodies(changes: &[ParsedChange<'_, '_>]) -> Option<Vec<EventPart>> {
         for SplitEvent { item, mut part } in change.events() {
             let body = match (change, item) {
                 (ParsedChange::Parsed(location), Some(item)) => {
-                    let positions = contacts.find_positions(&item.found);
-                    location.envelope(&location.value_with(item.list_at, item.text, &positions))
+                    let positions = contacts.find_positions(&item.fields);
+                    location.envelope(&location.value_with(item.list_index, item.text, &positions))
                 }
                 (ParsedChange::Parsed(location), None) => {
                     location.envelope(&location.whole_value())
@@ -160,7 +160,7 @@ fn with_bodies(changes: &[ParsedChange<'_, '_>]) -> Option<Vec<EventPart>> {
                     change_location.envelope(text)
                 }
             };
-            room = room.checked_sub(body.len())?;
+            bytes_left = bytes_left.checked_sub(body.len())?;
             part.body = Some(Bytes::from(body));
             parts.push(part);
         }
@@ -173,15 +173,15 @@ fn with_bodies(changes: &[ParsedChange<'_, '_>]) -> Option<Vec<EventPart>> {
 struct Contacts(HashMap<String, Vec<usize>>);
 
 impl Contacts {
-    fn of(location: &EventLocation<'_, '_>) -> Self {
+    fn of(location: &ValueLocation<'_, '_>) -> Self {
         let mut by_id: HashMap<String, Vec<usize>> = HashMap::new();
         let list = location.value.nested().find(|(_, name, _)| *name == CONTACTS);
         let contacts = list.into_iter().flat_map(|(_, _, items)| items.0.iter().enumerate());
-        for (at, contact) in contacts {
+        for (position, contact) in contacts {
             let contact = CONTACT.read_json(contact.get().as_bytes());
             let ids = ["/wa_id", "/user_id", "/parent_user_id"];
             for id in ids.iter().filter_map(|id| contact.get(id)) {
-                by_id.entry(id.to_owned()).or_default().push(at);
+                by_id.entry(id.to_owned()).or_default().push(position);
             }
         }
         Self(by_id)

@@ -84,7 +84,7 @@ fn each_event_kind_has_its_key() {
             "P",
         ),
         (
-            "an echo is no message",
+            "an echo is not a message",
             "smb_message_echoes",
             r#""message_echoes":[{"from":"11","to":"55","id":"m","type":"text"}]"#,
             "echo",
@@ -222,7 +222,7 @@ fn unexpected_body_is_one_event() {
         ("a byte order mark", "\u{feff}{}", "-", "-"),
         ("a list", "[]", "-", "-"),
         (
-            "an entry that is no object",
+            "an entry that is not an object",
             r#"{"object":"whatsapp_business_account","entry":[1]}"#,
             "-",
             "-",
@@ -356,7 +356,7 @@ fn malformed_list_affects_only_its_own_change() {
         (keys.collect::<Vec<_>>(), parts)
     };
     let last = "whatsapp:P:message:last";
-    // `null` is no event and is kept.
+    // `null` is not an event and is kept.
     let (keys, parts) = split_keys(&good("m", r#""statuses":null,"contacts":null,"#));
     assert_eq!(keys, ["whatsapp:P:message:m", last]);
     assert!(

@@ -25,9 +25,9 @@ struct DestinationRow {
     oldest: String,
     /// Deliveries that died during the last day.
     dead: u64,
-    dead_shown: String,
-    /// Sparkline of the attempts of the last day.
-    line: String,
+    dead_text: String,
+    /// Sparkline of the attempts of the last day, as SVG.
+    chart: String,
 }
 
 #[derive(Template)]
@@ -45,21 +45,21 @@ pub(super) async fn list_destinations(user: CurrentUser) -> PageResult {
     let with_charts = destinations.len() <= CHARTS_MAX;
     let mut rows = Vec::with_capacity(destinations.len());
     for StoredSpecResponse { mut spec, state: DestinationStatus { state }, .. } in destinations {
-        let numbers = stats.destinations.iter().find(|numbers| numbers.name == spec.name);
-        let (mut dead, mut line) = (0, String::new());
+        let stats = stats.destinations.iter().find(|stats| stats.name == spec.name);
+        let (mut dead, mut chart) = (0, String::new());
         if with_charts {
             let load = |metric| load_day(&user, metric, "destination", spec.name.as_str());
             dead = load("dead").await.map(|series| series.total.value).unwrap_or_default();
-            line = load("attempts").await.as_ref().map(sparkline).unwrap_or_default();
+            chart = load("attempts").await.as_ref().map(sparkline).unwrap_or_default();
         }
         spec.url = mask_url_secrets(&spec.url);
         rows.push(DestinationRow {
             badge: state_badge(state.as_ref(), t),
-            meter: numbers.and_then(|numbers| daily_meter(numbers, lang, t)),
-            oldest: oldest_age(numbers, lang),
+            meter: stats.and_then(|stats| daily_meter(stats, lang, t)),
+            oldest: oldest_age(stats, lang),
             dead,
-            dead_shown: lang.number(dead),
-            line,
+            dead_text: lang.number(dead),
+            chart,
             spec,
         });
     }

@@ -176,9 +176,9 @@ async fn load_last_failure(
 ) -> Result<Option<AttemptResponse>, ApiError> {
     for status in ["scheduled", "dead"] {
         let call = calls::list_deliveries()
-            .with("destination", name)
-            .with("status", status)
-            .with("limit", "1");
+            .query("destination", name)
+            .query("status", status)
+            .query("limit", "1");
         let Some(delivery) = user.call(call).await?.data.pop() else { continue };
         let attempts = user.call(calls::get_delivery(&delivery.id.to_string())).await?.attempt_list;
         let failed = |attempt: &AttemptResponse| attempt.class.is_some();

@@ -348,7 +348,7 @@ fn result_rows(report: &WhatIfReport, lang: Lang, t: &'static WhatIfTexts) -> Ve
         };
         let (least, most) = (predicted.min(baseline), predicted.max(baseline));
         let sign = if predicted < baseline { "−" } else { "+" };
-        // Less than a thousandth is no difference.
+        // Less than a thousandth does not count as a difference.
         let is_same = most - least < 0.001;
         let difference =
             if is_same { String::new() } else { format!("{sign}{}", text(most - least)) };

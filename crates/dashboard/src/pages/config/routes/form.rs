@@ -79,7 +79,7 @@ pub(super) async fn route_page(
     let (sources, destinations) = (user.source_names().await?, user.destination_names().await?);
     if !sources.contains(&form.from) {
         // Prefers the source with the newest event, so that there is an event to test with.
-        let newest = user.call(calls::list_events().with("limit", "1")).await.unwrap_or_default();
+        let newest = user.call(calls::list_events().query("limit", "1")).await.unwrap_or_default();
         let active = newest.page.data.into_iter().next().and_then(|listed| listed.event.source);
         let active = active.filter(|source| sources.contains(source));
         form.from = active.or_else(|| sources.first().cloned()).unwrap_or_default();
@@ -88,8 +88,8 @@ pub(super) async fn route_page(
     if !form.from.is_empty() {
         events = load_newest(user, &form.from, EVENTS_MAX).await?;
     }
-    let is_there = events.iter().any(|event| event.id.to_string() == form.event);
-    if !is_there && (!form.event.is_empty() || form.body.trim().is_empty()) {
+    let is_listed = events.iter().any(|event| event.id.to_string() == form.event);
+    if !is_listed && (!form.event.is_empty() || form.body.trim().is_empty()) {
         form.event = events.first().map(|event| event.id.to_string()).unwrap_or_default();
     }
     let delete_dialog = form.id.as_ref().map(|id| {
@@ -128,11 +128,12 @@ impl RoutePage {
     async fn with_trial(mut self, user: &CurrentUser) -> Self {
         let form = &self.form;
         let mut payload = Map::new();
-        let on = if form.event.is_empty() { ("body", &form.body) } else { ("event", &form.event) };
-        if on.1.trim().is_empty() {
+        let (input, value) =
+            if form.event.is_empty() { ("body", &form.body) } else { ("event", &form.event) };
+        if value.trim().is_empty() {
             return self;
         }
-        payload.insert(on.0.to_owned(), on.1.clone().into());
+        payload.insert(input.to_owned(), value.clone().into());
         if !form.from.is_empty() {
             payload.insert("source".to_owned(), form.from.clone().into());
         }

@@ -82,8 +82,8 @@ impl EditableResource for SourceResource {
             );
         }
         fields.push(FormField::new("/secrets", t.secrets, Control::Secrets).hint(e.secret_hint));
-        let has_handshake =
-            provider::find(provider).is_some_and(|it| it.answer_handshake(None, None).is_some());
+        let has_handshake = provider::find(provider)
+            .is_some_and(|preset| preset.answer_handshake(None, None).is_some());
         if has_handshake || spec.get("verify_token").is_some() {
             fields.push(
                 FormField::new("/verify_token", t.challenge, Control::Secret)
@@ -116,13 +116,13 @@ impl EditableResource for SourceResource {
             .map(|(method, _)| method.as_str())
             .or(spec["verify"].as_str())
             .unwrap_or_default();
-        let with =
+        let header_or_user =
             custom.and_then(|(method, settings)| settings.get(required_setting(method)?)?.as_str());
-        let with = with.unwrap_or_default();
+        let header_or_user = header_or_user.unwrap_or_default();
         for field in all {
             match field.name.as_str() {
                 "verify" => method.clone_into(&mut field.value),
-                "verify_with" => with.clone_into(&mut field.value),
+                "verify_with" => header_or_user.clone_into(&mut field.value),
                 "replay_guard" => {
                     field.value =
                         spec["replay_guard"].as_bool().map(|on| on.to_string()).unwrap_or_default();
@@ -147,11 +147,11 @@ impl EditableResource for SourceResource {
                 // Other settings of the same method stay.
                 let stored = spec["verify"].get(method).cloned();
                 let mut settings = stored.unwrap_or_else(|| Map::new().into());
-                if let Some(with) = required_setting(method) {
+                if let Some(setting) = required_setting(method) {
                     let header_or_user = value("verify_with");
-                    let is_list = settings.get(with).is_some_and(Value::is_array);
+                    let is_list = settings.get(setting).is_some_and(Value::is_array);
                     if !(header_or_user.is_empty() && is_list) {
-                        form_fields::set_at(&mut settings, with, Some(header_or_user.into()));
+                        form_fields::set_at(&mut settings, setting, Some(header_or_user.into()));
                     }
                 }
                 let method = Map::from_iter([(method.to_owned(), settings)]);

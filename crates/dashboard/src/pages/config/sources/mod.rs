@@ -114,9 +114,9 @@ async fn show_source(
     let name = source.spec.name.as_str();
     let events = load_newest(&user, name, RECENT_LIMIT).await?;
     let refused = calls::list_requests()
-        .with("source", name)
-        .with("outcome", "refused")
-        .with("limit", RECENT_LIMIT);
+        .query("source", name)
+        .query("outcome", "refused")
+        .query("limit", RECENT_LIMIT);
     let refused = user.call(refused).await?.data;
     let mut numbers = Vec::new();
     for (metric, label) in [

@@ -53,7 +53,9 @@ pub(crate) async fn axe(browser: &Browser) -> Vec<AxeViolation> {
             .map(|node| text(&node["html"]))
             .collect(),
     });
-    violations.filter(|one| matches!(one.impact.as_str(), "serious" | "critical")).collect()
+    violations
+        .filter(|violation| matches!(violation.impact.as_str(), "serious" | "critical"))
+        .collect()
 }
 
 /// Fails if the page has serious or critical violations.

@@ -1,4 +1,4 @@
-//! What a fake channel does with a message.
+//! The behavior of a fake channel when it gets a message.
 
 use std::time::Duration;
 

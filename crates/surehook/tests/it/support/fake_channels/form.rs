@@ -39,7 +39,8 @@ fn parse_part(part: &[u8]) -> Option<FormPart> {
     let disposition = header("content-disposition")?;
     let parameter = |name: &str| {
         let start = format!("{name}=\"");
-        let mut all = disposition.split(';').filter_map(|one| one.trim().strip_prefix(&start));
+        let mut all =
+            disposition.split(';').filter_map(|parameter| parameter.trim().strip_prefix(&start));
         all.next().map(|value| value.trim_end_matches('"').to_owned())
     };
     Some(FormPart {

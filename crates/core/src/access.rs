@@ -82,6 +82,30 @@ pub struct Session {
     pub sign_in_token: Option<TokenId>,
 }
 
+/// A one-time login link that was not used yet. Only the hash of its code is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoredLoginLink {
+    pub hash: TokenHash,
+    pub expires_at: Timestamp,
+    /// The token that created it. Sessions started with the link end with that token.
+    pub created_by: Option<LinkCreator>,
+}
+
+/// The token that created a login link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkCreator {
+    pub id: TokenId,
+    pub expires_at: Option<Timestamp>,
+}
+
+impl LinkCreator {
+    /// For a session, this is the token it was started with, if there is one.
+    pub fn from_token(token: &ApiToken) -> Self {
+        let id = token.session.and_then(|session| session.sign_in_token).unwrap_or(token.id);
+        Self { id, expires_at: token.expires_at }
+    }
+}
+
 impl ApiToken {
     pub fn has_expired(&self, now: Timestamp) -> bool {
         self.expires_at.is_some_and(|at| at <= now)

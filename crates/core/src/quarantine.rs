@@ -130,7 +130,7 @@ pub trait QuarantineStore: Send + Sync {
     ) -> Result<Option<QuarantinedRequest>, StoreError>;
 
     /// Whether the source may have quarantined requests. Answered from memory, because every
-    /// accepted request asks.
+    /// accepted request asks. `true` is always correct: a store that other processes use answers that.
     fn may_have_quarantined(&self, source: SourceId) -> bool;
 
     /// Deletes a request; `false` if there is none. Admitting its events deletes it too, see

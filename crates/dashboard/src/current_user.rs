@@ -190,7 +190,11 @@ where
         let is_secure = dashboard.is_secure(&parts.headers);
         let secret = cookies::get(&parts.headers, cookies::session(is_secure));
         let current_path = return_path(parts);
-        let Some(session) = secret.and_then(|secret| dashboard.gateway.find_session(secret)) else {
+        let session = match secret {
+            Some(secret) => dashboard.gateway.find_session(secret).await,
+            None => None,
+        };
+        let Some(session) = session else {
             // A script must not mistake the login page for the part it requested.
             if is_script_request(&parts.headers) || parts.uri.path() == "/stream" {
                 return Err(StatusCode::UNAUTHORIZED.into_response());

@@ -57,7 +57,7 @@ pub trait DashboardGateway: Send + Sync + 'static {
     async fn call(&self, session: &DashboardSession, request: Request<Body>) -> Response<Body>;
 
     /// The session that belongs to a cookie, unless it is unknown or expired.
-    fn find_session(&self, secret: &str) -> Option<DashboardSession>;
+    async fn find_session(&self, secret: &str) -> Option<DashboardSession>;
 
     /// Starts a session. Failures are counted for the address that they come from.
     async fn sign_in(

@@ -2,16 +2,11 @@
 
 use std::sync::Arc;
 
-use surehook_core::{
-    lane::SavedLaneState,
-    store::{AttemptRow, CancelResult, StoreCounts},
-};
-use surehook_messaging::send_limits::SendHold;
+use surehook_core::store::{AttemptRow, CancelResult, LaneAction, LaneAnswer, StoreCounts};
 use surehook_retry::rate::Rate;
 use surehook_types::{
     ids::{DeliveryId, DestinationId},
     store_error::StoreError,
-    time::Timestamp,
 };
 
 use crate::{Engine, lane::Lane, run_to_completion::RunToCompletion, waiters::WaiterResult};
@@ -24,13 +19,28 @@ pub enum LaneError {
     NoLane,
     #[error("this destination has no pending deliveries")]
     NothingPending,
+    /// The request is stored, and the owner carries it out when there is one.
+    #[error(
+        "the node that delivers to this destination has not answered yet; the request is stored and carried out as soon as possible"
+    )]
+    NoAnswer,
+    #[error("the node that delivers to this destination could not do this: {0}")]
+    NotDone(String),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
 impl Engine {
-    fn lane(&self, destination: DestinationId) -> Result<Arc<Lane>, LaneError> {
+    pub(crate) fn lane(&self, destination: DestinationId) -> Result<Arc<Lane>, LaneError> {
         self.registry.load().lanes.get(&destination).cloned().ok_or(LaneError::NoLane)
+    }
+
+    /// Whether another node may own the lane of this destination.
+    fn is_elsewhere(&self, destination: DestinationId) -> bool {
+        let registry = self.registry.load();
+        !self.shared.node.is_alone()
+            && registry.destinations.contains(&destination)
+            && !registry.lanes.contains_key(&destination)
     }
 
     /// Pauses a destination: nothing is delivered until it is resumed.
@@ -39,6 +49,9 @@ impl Engine {
         destination: DestinationId,
         reason: Option<String>,
     ) -> Result<(), LaneError> {
+        if self.is_elsewhere(destination) {
+            return self.ask_owner(destination, LaneAction::Pause { reason }).await.map(drop);
+        }
         let lane = self.lane(destination)?;
         let work = async move { lane.pause(reason).await };
         Ok(RunToCompletion::new(work, &self.shared.tasks).await?)
@@ -50,6 +63,9 @@ impl Engine {
         destination: DestinationId,
         rate: Option<Rate>,
     ) -> Result<(), LaneError> {
+        if self.is_elsewhere(destination) {
+            return self.ask_owner(destination, LaneAction::Resume { rate }).await.map(drop);
+        }
         let lane = self.lane(destination)?;
         let work = async move { lane.resume(rate).await };
         Ok(RunToCompletion::new(work, &self.shared.tasks).await?)
@@ -57,6 +73,9 @@ impl Engine {
 
     /// Attempts the delivery that is due first, even if the destination is paused or its circuit open.
     pub async fn probe(&self, destination: DestinationId) -> Result<AttemptRow, LaneError> {
+        if self.is_elsewhere(destination) {
+            return self.probe_elsewhere(destination).await;
+        }
         let lane = self.lane(destination)?;
         let probed = RunToCompletion::new(lane.probe(), &self.shared.tasks).await?;
         probed.ok_or(LaneError::NothingPending)
@@ -67,26 +86,27 @@ impl Engine {
         let cancelled = self.store.cancel(delivery, self.shared.clock.now()).await?;
         if let CancelResult::Done { destination } = cancelled {
             self.wake_lane(destination);
-            self.shared.waiters.notify(delivery, || WaiterResult::Cancelled);
+            self.shared.notify_waiters(delivery, || WaiterResult::Cancelled);
             self.publish_delivery_change(delivery).await;
         }
         Ok(cancelled)
     }
 
-    /// The state of a destination's lane; `None` if it is misconfigured.
-    pub fn lane_state(&self, destination: DestinationId) -> Option<SavedLaneState> {
-        self.lane(destination).ok().map(|lane| lane.current_state())
-    }
-
-    /// Until when a destination sends no messages, and why.
-    pub fn lane_hold(&self, destination: DestinationId) -> Option<(Timestamp, SendHold)> {
-        self.lane(destination).ok()?.current_send_hold()
+    async fn probe_elsewhere(&self, destination: DestinationId) -> Result<AttemptRow, LaneError> {
+        let LaneAnswer::Probed { delivery, attempt } =
+            self.ask_owner(destination, LaneAction::Probe).await?
+        else {
+            return Err(LaneError::NothingPending);
+        };
+        let detail = self.store.find_delivery(delivery).await?;
+        let mut attempts = detail.into_iter().flat_map(|detail| detail.attempts);
+        attempts.find(|row| row.attempt.id == attempt).ok_or(LaneError::NothingPending)
     }
 
     /// The counts as the lists show them: deliveries held by their destination count as held.
     pub async fn counts(&self) -> Result<StoreCounts, StoreError> {
         let held = self.store.count_held().await?;
-        let mut counts = self.store.counts();
+        let mut counts = self.store.counts().await?;
         counts.move_to_held(&held);
         Ok(counts)
     }

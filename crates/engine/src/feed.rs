@@ -7,6 +7,9 @@
 //! - **Nearly free without subscribers**: two loads and an increment. The ring keeps filling for a while
 //!   after the last one left, so that a reconnect misses nothing.
 //!
+//! While a client of another node follows the updates of all nodes, they are also passed on to that node
+//! ([`Feed::note_remote_followers`]).
+//!
 //! Updates are published after the commit. After a restart the numbers belong to another run, and a
 //! subscriber with an old position must load everything again.
 
@@ -21,8 +24,12 @@ use std::{
 };
 
 use schemars::JsonSchema;
-use serde::Serialize;
-use surehook_core::{delivery::state::DeliveryStatus, store::NextStep};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use surehook_core::{
+    delivery::state::DeliveryStatus,
+    store::{NextStep, Signal},
+};
 use surehook_retry::DeadReason;
 use surehook_types::{
     ids::{DeliveryId, DestinationId, EventId},
@@ -32,7 +39,7 @@ use surehook_types::{
 use surehook_webhooks::attribute::EventKind;
 use tokio::sync::Notify;
 
-use crate::lock::lock;
+use crate::{lock::lock, signals::SignalOutbox};
 
 /// Updates kept for subscribers that lag or reconnect.
 const RING_MAX: usize = 8192;
@@ -40,6 +47,9 @@ const RING_MAX: usize = 8192;
 const TAKE_MAX: usize = 256;
 /// How long the ring keeps filling after the last subscriber left.
 const LINGER: Duration = Duration::from_secs(60);
+/// How long updates are passed on to a node whose client follows them. It repeats its announcement more
+/// often.
+const FOLLOWED_FOR: Duration = Duration::from_secs(15);
 
 /// A change that is published to subscribers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -50,7 +60,7 @@ pub enum LiveUpdate {
     DestinationChanged(DestinationChanged),
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EventReceived {
     pub id: EventId,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -63,7 +73,7 @@ pub struct EventReceived {
     pub body_bytes: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeliveryChanged {
     pub id: DeliveryId,
     pub event: EventId,
@@ -78,7 +88,7 @@ pub struct DeliveryChanged {
     pub at: Timestamp,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DestinationChanged {
     pub id: DestinationId,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -88,7 +98,7 @@ pub struct DestinationChanged {
 }
 
 /// What changed about a destination.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum DestinationChange {
     /// Created, or its settings were replaced.
@@ -121,6 +131,21 @@ impl LiveUpdate {
         let changed =
             DeliveryChanged { id, event, destination, status, reason, attempts, due_at, at };
         Self::DeliveryChanged(changed)
+    }
+
+    /// The update of this kind with these fields; `None` if a newer version has written it.
+    pub(crate) fn parse(kind: &str, data: Value) -> Option<Self> {
+        let [received, delivery, destination] = Self::KINDS;
+        match kind {
+            kind if kind == received => serde_json::from_value(data).ok().map(Self::EventReceived),
+            kind if kind == delivery => {
+                serde_json::from_value(data).ok().map(Self::DeliveryChanged)
+            }
+            kind if kind == destination => {
+                serde_json::from_value(data).ok().map(Self::DestinationChanged)
+            }
+            _ => None,
+        }
     }
 
     /// The name of its kind.
@@ -184,8 +209,12 @@ pub struct Feed {
     /// Random id of this run of the process, a part of every update id.
     run: String,
     clock: Arc<dyn Clock>,
+    /// Where updates for followers on other nodes go.
+    outbox: Arc<SignalOutbox>,
     subscribers: AtomicUsize,
     linger_until: AtomicI64,
+    /// Until when there are followers on other nodes; zero before the first one.
+    followed_elsewhere_until: AtomicI64,
     /// Last number that was assigned.
     latest: AtomicU64,
     ring: Mutex<UpdateRing>,
@@ -199,31 +228,70 @@ impl fmt::Debug for Feed {
 }
 
 impl Feed {
-    pub(crate) fn new(clock: Arc<dyn Clock>, rng: &dyn Rng) -> Arc<Self> {
+    pub(crate) fn new(
+        clock: Arc<dyn Clock>,
+        rng: &dyn Rng,
+        outbox: Arc<SignalOutbox>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             run: format!("{:012x}", rng.next_u128() >> 80),
             clock,
+            outbox,
             subscribers: AtomicUsize::new(0),
             linger_until: AtomicI64::new(0),
+            followed_elsewhere_until: AtomicI64::new(0),
             latest: AtomicU64::new(0),
             ring: Mutex::default(),
             published: Notify::new(),
         })
     }
 
-    /// Whether there is a subscriber, or was one shortly before `at`.
+    /// Whether there is a subscriber on any node, or was one here shortly before `at`.
     pub(crate) fn is_active(&self, at: Timestamp) -> bool {
+        self.is_active_here(at) || self.is_followed_elsewhere(at)
+    }
+
+    fn is_active_here(&self, at: Timestamp) -> bool {
+        self.has_subscribers() || at.as_millis() < self.linger_until.load(Ordering::Relaxed)
+    }
+
+    fn is_followed_elsewhere(&self, at: Timestamp) -> bool {
+        at.as_millis() < self.followed_elsewhere_until.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn has_subscribers(&self) -> bool {
         self.subscribers.load(Ordering::SeqCst) > 0
-            || at.as_millis() < self.linger_until.load(Ordering::Relaxed)
+    }
+
+    /// A client of another node follows the updates of all nodes.
+    pub(crate) fn note_remote_followers(&self) {
+        let until = self.clock.now() + FOLLOWED_FOR;
+        self.followed_elsewhere_until.fetch_max(until.as_millis(), Ordering::Relaxed);
     }
 
     /// Publishes a change of the time `at`, after its commit. `build` is only called if there is a
-    /// subscriber, or was one shortly before.
+    /// subscriber on any node, or was one here shortly before.
     pub(crate) fn publish(&self, at: Timestamp, build: impl FnOnce() -> LiveUpdate) {
         if !self.is_active(at) {
             return self.skip();
         }
-        let update = Arc::new(build());
+        let update = build();
+        if self.is_followed_elsewhere(at) {
+            self.outbox.publish_update(&update);
+        }
+        self.push(update);
+    }
+
+    /// Publishes an update of another node to subscribers of this one; `None` if one is missing.
+    pub(crate) fn publish_remote(&self, update: Option<LiveUpdate>) {
+        match update {
+            Some(update) if self.is_active_here(self.clock.now()) => self.push(update),
+            Some(_) | None => self.skip_here(),
+        }
+    }
+
+    fn push(&self, update: LiveUpdate) {
+        let update = Arc::new(update);
         let mut ring = lock(&self.ring);
         let number = self.latest.fetch_add(1, Ordering::SeqCst) + 1;
         ring.push(number, update);
@@ -233,6 +301,16 @@ impl Feed {
 
     /// Assigns a number to a change that is not published.
     pub(crate) fn skip(&self) {
+        self.skip_here();
+        if self.followed_elsewhere_until.load(Ordering::Relaxed) > 0
+            && self.is_followed_elsewhere(self.clock.now())
+        {
+            self.outbox.publish_gap();
+        }
+    }
+
+    /// Assigns a number to a change of another node that is missing.
+    pub(crate) fn skip_here(&self) {
         self.latest.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -242,7 +320,9 @@ impl Feed {
         self: &Arc<Self>,
         since: Option<&str>,
     ) -> (FeedSubscriber, Option<MissedUpdates>) {
-        self.subscribers.fetch_add(1, Ordering::SeqCst);
+        if self.subscribers.fetch_add(1, Ordering::SeqCst) == 0 {
+            self.outbox.publish(Signal::LiveUpdatesWatched);
+        }
         let latest = self.latest.load(Ordering::SeqCst);
         let mut subscriber = FeedSubscriber { feed: Arc::clone(self), last_read: latest };
         let Some(since) = since else { return (subscriber, None) };

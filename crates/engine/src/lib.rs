@@ -8,6 +8,7 @@
 //! - `destination_client`, [`sender`]: outgoing requests, through `surehook-guard`.
 //! - [`registry`], [`apply`]: the configuration in use, and changes to it.
 //! - `node`, `lost_claims`: the lanes that this process owns, and claims without a running attempt.
+//! - `signals`, `lane_requests`, `lane_states`: what it tells other nodes, and learns of their lanes.
 //! - `maintenance`: retention, roll-ups, metrics. [`replays`]: bulk replay jobs.
 //! - `idempotency`: claims of idempotency keys.
 //! - [`feed`]: live updates.
@@ -26,6 +27,8 @@ mod idempotency;
 pub mod inbox;
 pub mod ingest;
 mod lane;
+mod lane_requests;
+mod lane_states;
 mod lock;
 mod lost_claims;
 mod maintenance;
@@ -42,6 +45,7 @@ pub mod replays;
 mod routing;
 mod run_to_completion;
 pub mod sender;
+mod signals;
 pub mod sockets;
 mod source_secrets;
 mod sync;
@@ -63,6 +67,8 @@ use std::{
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 pub use control::LaneError;
+pub use lane_states::LaneStates;
+pub use node::NodeIdentity;
 use surehook_core::{
     idempotency::KeyLimits,
     quarantine::QuarantineStore,
@@ -72,7 +78,7 @@ use surehook_core::{
     source::{PublicUrl, SourceSpec},
     store::{
         AdminStore, ConfigChange, ConfigChangeResult, Configuration, DeliveryStore, HeldClaim,
-        Store,
+        NodeLease, Signal, Store, TokensVersion,
     },
 };
 use surehook_guard::{address::AddressPolicy, connect::Resolver};
@@ -83,7 +89,7 @@ use surehook_types::{
     store_error::StoreError,
     time::{Clock, Timestamp},
 };
-use tokio::sync::{Mutex, Notify, mpsc};
+use tokio::sync::{Mutex, Notify, mpsc, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -103,6 +109,7 @@ use crate::{
     replays::ReplayTasks,
     run_to_completion::RunToCompletion,
     sender::HttpSenderConfig,
+    signals::SignalOutbox,
     sockets::SocketBudget,
     telemetry::Telemetry,
     tls::TrustStore,
@@ -138,6 +145,8 @@ pub struct EngineParts {
     pub idempotency_limits: KeyLimits,
     /// A lane is reported as stuck if it is idle and a delivery has been due for this long.
     pub stuck_after: Duration,
+    /// How this process presents itself to other nodes.
+    pub node: NodeIdentity,
 }
 
 impl fmt::Debug for EngineParts {
@@ -170,6 +179,8 @@ pub struct Engine {
     replays: ReplayTasks,
     /// Notifies maintenance tasks that the configuration changed.
     changed: Notify,
+    /// The version of the tokens as other nodes have left it.
+    tokens: watch::Sender<TokensVersion>,
 }
 
 impl fmt::Debug for Engine {
@@ -194,13 +205,26 @@ impl Engine {
         engine.check_clock_at_start().await?;
         let lease = engine.join_nodes().await?;
         engine.reload().await?;
-        engine.shared.tasks.spawn(Arc::clone(&engine).keep_lease(lease));
+        if lease != NodeLease::Unlimited {
+            engine.start_node_tasks(lease);
+        }
         engine.shared.tasks.spawn(lost_claims::run(Arc::clone(&engine)));
         maintenance::start(&engine);
         engine.shared.tasks.spawn(callbacks::run(Arc::clone(&engine)));
         let writer = Arc::clone(&engine);
         engine.shared.tasks.spawn(async move { writer.write_refused_samples(refused).await });
         Ok(engine)
+    }
+
+    /// Starts what only a process beside others has to do.
+    fn start_node_tasks(self: &Arc<Self>, lease: NodeLease) {
+        let tasks = &self.shared.tasks;
+        tasks.spawn(Arc::clone(self).keep_lease(lease));
+        tasks.spawn(Arc::clone(self).keep_lanes());
+        tasks.spawn(signals::publish_waiting(Arc::clone(self)));
+        tasks.spawn(signals::follow_others(Arc::clone(self)));
+        tasks.spawn(signals::watch_due_deliveries(Arc::clone(self)));
+        tasks.spawn(lane_requests::answer_requests(Arc::clone(self)));
     }
 
     /// An engine without background tasks, for reading a store.
@@ -215,7 +239,8 @@ impl Engine {
         let trust = TrustStore::from_system();
         let deliveries: Arc<dyn DeliveryStore> = parts.store.clone();
         let clock = Arc::new(RecordingClock::new(parts.clock));
-        let feed = Feed::new(clock.clone(), &*parts.rng);
+        let signals = Arc::new(SignalOutbox::default());
+        let feed = Feed::new(clock.clone(), &*parts.rng, Arc::clone(&signals));
         let http = HttpSenderConfig {
             policy: Arc::new(parts.addresses),
             resolver: parts.resolver,
@@ -244,7 +269,8 @@ impl Engine {
             abort: CancellationToken::new(),
             tasks: TaskTracker::new(),
             waiters: Arc::default(),
-            node: NodeState::new(NodeId::new(Timestamp::default(), 0)),
+            node: NodeState::new(NodeId::new(Timestamp::default(), 0), parts.node),
+            signals,
             lost_claims: LostClaims::default(),
             callbacks_due: Notify::new(),
             routes: ArcSwap::default(),
@@ -271,6 +297,7 @@ impl Engine {
             change_lock: Arc::default(),
             replays: ReplayTasks::default(),
             changed: Notify::new(),
+            tokens: watch::Sender::default(),
         });
         (engine, refused)
     }
@@ -278,10 +305,14 @@ impl Engine {
     /// Loads the configuration, and acquires the lanes that it needs.
     async fn reload(&self) -> Result<(), StoreError> {
         let configuration = self.store.load_configuration().await?;
-        let destinations = configuration.destinations.iter().map(|stored| stored.id).collect();
-        let epochs = self.acquire_lanes(destinations).await?;
+        let runnable = match self.shared.node.is_alone() {
+            // Also those that cannot be run now: no other process can run them either.
+            true => configuration.destinations.iter().map(|stored| stored.id).collect(),
+            false => registry::find_runnable(&configuration, &self.shared.trust, &*self.env),
+        };
+        let lanes = self.acquire_lanes(runnable, configuration.destinations.len()).await?;
         let saved = self.store.load_lanes().await?;
-        let owned = OwnedLanes { epochs, saved };
+        let owned = OwnedLanes { lanes, saved };
         let has_public_url = self.public_url.is_some();
         let registry = self.registry.load();
         let next = registry.next(&configuration, &self.shared, &*self.env, has_public_url, &owned);
@@ -338,6 +369,7 @@ impl Engine {
         if !matches!(changed, Ok(_) | Err(StoreError::Unknown(_))) {
             return Ok(changed?);
         }
+        self.shared.signals.publish(Signal::ConfigurationChanged);
         // Also if it is unknown whether it was stored, or another process has changed something.
         self.reload().await?;
         let changed = changed?;
@@ -426,18 +458,20 @@ impl Engine {
         }
     }
 
-    /// Notifies a destination's lane that the store has due deliveries for it.
+    /// Notifies a destination's lane, wherever it is, that the store has due deliveries for it.
     pub fn wake_lane(&self, destination: DestinationId) {
-        if let Some(lane) = self.registry.load().lanes.get(&destination) {
-            lane.wake();
+        match self.registry.load().lanes.get(&destination) {
+            Some(lane) => lane.wake(),
+            None => self.shared.signals.publish(Signal::LaneDue(destination)),
         }
     }
 
     /// Notifies a destination's lane that a delivery in the store is due at this time. Unlike
     /// [`Self::wake_lane`], new deliveries do not have to wait behind it.
     fn expect_due(&self, destination: DestinationId, at: Timestamp) {
-        if let Some(lane) = self.registry.load().lanes.get(&destination) {
-            lane.expect_due(at);
+        match self.registry.load().lanes.get(&destination) {
+            Some(lane) => lane.expect_due(at),
+            None => self.shared.signals.publish(Signal::LaneDue(destination)),
         }
     }
 
@@ -514,9 +548,19 @@ impl Engine {
         self.stuck.load_full()
     }
 
-    /// The end of a destination's cool-down, if it cools down.
-    pub fn cooling_until(&self, destination: DestinationId) -> Option<Timestamp> {
-        self.registry.load().lanes.get(&destination)?.cooling_until()
+    /// Tells other nodes that a token or session was added, changed or removed.
+    pub fn announce_token_change(&self) {
+        self.shared.signals.publish(Signal::TokensChanged);
+    }
+
+    /// Changes when another node may have added, changed or removed a token or session.
+    pub fn token_changes(&self) -> watch::Receiver<TokensVersion> {
+        self.tokens.subscribe()
+    }
+
+    /// Whether no other process can use the store.
+    pub fn is_only_node(&self) -> bool {
+        self.shared.node.is_alone()
     }
 
     /// Stops: starts no new attempts, gives running ones `grace`, and returns queued deliveries to the
@@ -539,10 +583,7 @@ impl Engine {
             let _late =
                 tokio::time::timeout(Duration::from_secs(5), self.shared.tasks.wait()).await;
         }
-        if let Err(error) = self.store.remove_node(self.shared.node.id()).await {
-            // Others wait until its lease has ended.
-            tracing::warn!(%error, "could not give the lanes of this process back");
-        }
+        self.leave_nodes().await;
     }
 }
 

@@ -125,7 +125,7 @@ impl Engine {
     pub async fn refresh_metrics(&self) -> Result<(), StoreError> {
         let now = self.shared.clock.now();
         let oldest = self.store.find_oldest_due(now).await?;
-        let counts = self.store.counts();
+        let counts = self.store.counts().await?;
         let health = self.store.health();
         let claims = self.store.count_all_claims(self.expiry_time()).await?;
         let registry = self.registry.load();
@@ -148,8 +148,10 @@ impl Engine {
         });
         // Finds deliveries whose lane was not woken, because the process died after the commit.
         for (destination, at) in &oldest {
-            if now.since(*at) > OVERDUE {
-                self.wake_lane(*destination);
+            if now.since(*at) > OVERDUE
+                && let Some(lane) = registry.lanes.get(destination)
+            {
+                lane.wake();
             }
         }
         // An idle lane with a delivery that has been due for long is stuck.

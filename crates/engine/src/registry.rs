@@ -10,7 +10,6 @@ use std::{
 
 use http::{HeaderMap, Uri};
 use surehook_core::{
-    delivery::LaneEpoch,
     destination::{
         Destination, DestinationSpec, DestinationSpecError, Transport,
         auth::AuthConfig,
@@ -23,7 +22,7 @@ use surehook_core::{
     lane::{LaneConfig, SavedLaneState},
     route::{Route, RouteSpecError},
     source::{Source, SourceSpec, SourceSpecError},
-    store::{ConfigChange, ConfigVersion, Configuration, StoredObject},
+    store::{ConfigChange, ConfigVersion, Configuration, OwnedLane, StoredObject},
 };
 use surehook_guard::address::{AddressPolicy, BlockedAddress};
 use surehook_types::{
@@ -108,6 +107,8 @@ pub(crate) struct Registry {
     pub(crate) version: ConfigVersion,
     /// All destinations that can be used, also those whose lanes another node owns.
     pub(crate) destinations: Vec<DestinationId>,
+    /// The number of all destinations.
+    pub(crate) destinations_total: usize,
     pub(crate) sources: HashMap<String, Arc<SourceRuntime>>,
     pub(crate) lanes: HashMap<DestinationId, Arc<Lane>>,
     /// The filters and transforms of all routes.
@@ -117,7 +118,7 @@ pub(crate) struct Registry {
 /// The lanes that this process owns.
 #[derive(Debug, Default)]
 pub(crate) struct OwnedLanes {
-    pub(crate) epochs: BTreeMap<DestinationId, LaneEpoch>,
+    pub(crate) lanes: BTreeMap<DestinationId, OwnedLane>,
     /// The saved states of the lanes, read after the lanes were acquired.
     pub(crate) saved: BTreeMap<DestinationId, SavedLaneState>,
 }
@@ -282,6 +283,18 @@ fn prepare(
     PreparedDestination::new(destination, trust).map_err(|error| ConfigError::Tls(name(), error))
 }
 
+/// The destinations that this process can run, because everything that their settings name is there.
+pub(crate) fn find_runnable(
+    configuration: &Configuration,
+    trust: &TrustStore,
+    env: &EnvLookup,
+) -> Vec<DestinationId> {
+    let is_runnable = |stored: &&StoredObject<DestinationId, DestinationSpec>| {
+        prepare(&stored.spec, stored.id, trust, env).is_ok()
+    };
+    configuration.destinations.iter().filter(is_runnable).map(|stored| stored.id).collect()
+}
+
 /// The routes, and their filters: those in `before` are used again. Nothing is compiled.
 fn build_routes(
     configuration: &Configuration,
@@ -403,13 +416,15 @@ impl Registry {
             })
             .collect();
         let version = configuration.version;
-        Self { version, destinations, sources, lanes, filters }
+        let destinations_total = configuration.destinations.len();
+        Self { version, destinations, destinations_total, sources, lanes, filters }
     }
 
     /// The running lane of a destination, if this process owns it without interruption.
     fn owned_lane(&self, destination: DestinationId, owned: &OwnedLanes) -> Option<&Arc<Lane>> {
         let lane = self.lanes.get(&destination)?;
-        (owned.epochs.get(&destination) == Some(&lane.epoch())).then_some(lane)
+        let owned = owned.lanes.get(&destination)?;
+        (owned.epoch == lane.epoch()).then_some(lane)
     }
 
     /// `None` if another node owns the lane.
@@ -424,9 +439,9 @@ impl Registry {
             lane.update(prepared);
             return Some(Arc::clone(lane));
         }
-        let epoch = *owned.epochs.get(&id)?;
+        let lane = *owned.lanes.get(&id)?;
         let saved = owned.saved.get(&id).cloned().unwrap_or_default();
-        Some(Lane::start(prepared, Arc::clone(shared), epoch, saved))
+        Some(Lane::start(prepared, Arc::clone(shared), lane, saved))
     }
 }
 

@@ -20,7 +20,7 @@ use surehook_core::{
         ReplayItemOutcome, ReplayPacer, ReplayPreview, ReplayRate, ReplaySpec, ReplayState,
         ReplayTransition, SelectionReport,
     },
-    store::Duty,
+    store::{Duty, Signal},
 };
 use surehook_types::{ids::ReplayId, store_error::StoreError};
 use tokio::sync::Notify;
@@ -210,6 +210,7 @@ impl Engine {
                 CreateReplayResult::AlreadyExists => Ok(id),
                 CreateReplayResult::Created => {
                     engine.start_replay_task(id, ReplayState::Selecting, rate);
+                    engine.shared.signals.publish(Signal::ReplayChanged(id));
                     Ok(id)
                 }
             })
@@ -233,10 +234,16 @@ impl Engine {
         transition: ReplayTransition,
     ) -> Result<ChangeReplayResult, StoreError> {
         let result = self.store.change_replay(id, transition, self.shared.clock.now()).await?;
+        self.wake_replay_task(id);
+        self.shared.signals.publish(Signal::ReplayChanged(id));
+        Ok(result)
+    }
+
+    /// Makes the task of a job look at its state, if this process has it.
+    pub(crate) fn wake_replay_task(&self, id: ReplayId) {
         if let Some(task) = self.replays.lock().get(&id) {
             task.wake.notify_one();
         }
-        Ok(result)
     }
 
     /// Starts the tasks of unfinished jobs that have none: those of an earlier process or another node.

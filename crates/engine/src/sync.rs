@@ -10,7 +10,7 @@ use std::{sync::Arc, time::Duration};
 use surehook_core::{
     decision::{EventDecision, EventDecisionKind},
     delivery::state::DeliveryStatus,
-    store::{DeliveryRow, JoinRequest, JoinResult},
+    store::{DeliveryRow, JoinRequest, JoinResult, Signal},
     sync::{SyncResponse, SyncResult, SyncTimeoutPolicy},
 };
 use surehook_types::{
@@ -47,6 +47,17 @@ pub(crate) struct SyncWait {
     pub(crate) waiter: Option<AttemptWaiter>,
 }
 
+/// An attempt that a sender waits for.
+struct AwaitedAttempt {
+    waiter: AttemptWaiter,
+    /// The attempts that were recorded before it.
+    after: u32,
+}
+
+/// The pauses between two looks for a result that another node records.
+const STORE_POLL_MIN: Duration = Duration::from_millis(50);
+const STORE_POLL_MAX: Duration = Duration::from_secs(1);
+
 impl Engine {
     /// The response to the sender of an event, once the result is known or the deadline has passed.
     pub(crate) async fn answer_waiting_sender(
@@ -59,7 +70,10 @@ impl Engine {
             self.join_delivery(&wait, event).await?
         } else {
             match wait.waiter {
-                Some(waiter) => self.wait_for_attempt(wait.config, wait.until, waiter).await,
+                Some(waiter) => {
+                    let awaited = AwaitedAttempt { waiter, after: 0 };
+                    self.wait_for_attempt(wait.config, wait.until, awaited).await
+                }
                 None => skipped("not_routed"),
             }
         };
@@ -99,7 +113,10 @@ impl Engine {
         // Read after the watch began, so that no result falls between the two.
         match self.find_result_after(delivery, attempts).await? {
             Some(result) => Ok(self.build_answer(&result, config)),
-            None => Ok(self.wait_for_attempt(config, wait.until, waiter).await),
+            None => {
+                let awaited = AwaitedAttempt { waiter, after: attempts };
+                Ok(self.wait_for_attempt(config, wait.until, awaited).await)
+            }
         }
     }
 
@@ -135,7 +152,7 @@ impl Engine {
             if let Ok(Some(detail)) = self.store.find_delivery(delivery).await
                 && deleted.contains(&detail.delivery.destination)
             {
-                self.shared.waiters.notify(delivery, || WaiterResult::Cancelled);
+                self.shared.notify_waiters(delivery, || WaiterResult::Cancelled);
             }
         }
     }
@@ -144,26 +161,48 @@ impl Engine {
         &self,
         config: SyncConfig,
         until: tokio::time::Instant,
-        mut waiter: AttemptWaiter,
+        awaited: AwaitedAttempt,
     ) -> SyncResponse {
         let now = self.shared.clock.now();
         let remaining = until.saturating_duration_since(tokio::time::Instant::now());
         // A destination that cools down beyond the deadline cannot answer before it.
-        if let Some(cooling_until) = self
-            .cooling_until(config.destination)
-            .filter(|cooling_until| *cooling_until > now + remaining)
-        {
+        let cooling_until = self.find_cool_down(config.destination).await;
+        if let Some(cooling_until) = cooling_until.filter(|until| *until > now + remaining) {
             return SyncResponse::throttled(cooling_until, now);
         }
-        match tokio::time::timeout_at(until, waiter.result()).await {
+        match tokio::time::timeout_at(until, self.find_result(awaited)).await {
             Ok(result) => self.build_answer(&result, config),
-            Err(_) => match (self.cooling_until(config.destination), config.on_timeout) {
+            Err(_) => match (self.find_cool_down(config.destination).await, config.on_timeout) {
                 (Some(cooling_until), _) => {
                     SyncResponse::throttled(cooling_until, self.shared.clock.now())
                 }
                 (None, SyncTimeoutPolicy::Retry) => SyncResponse::Retry { reason: "deadline" },
                 (None, SyncTimeoutPolicy::Accepted) => SyncResponse::Accepted,
             },
+        }
+    }
+
+    /// The result of an attempt, wherever it is made.
+    async fn find_result(&self, mut awaited: AwaitedAttempt) -> WaiterResult {
+        if self.shared.node.is_alone() {
+            return awaited.waiter.result().await;
+        }
+        let delivery = awaited.waiter.delivery();
+        let mut pause = STORE_POLL_MIN;
+        loop {
+            // Repeated, because the lane may have another owner now.
+            self.shared.signals.publish(Signal::DeliveryAwaited(delivery));
+            let changed = awaited.waiter.store_changed();
+            tokio::select! {
+                result = awaited.waiter.result() => return result,
+                () = changed => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+            // If the store cannot be read, the sender gets its answer at the deadline.
+            if let Ok(Some(result)) = self.find_result_after(delivery, awaited.after).await {
+                return result;
+            }
+            pause = (pause * 2).min(STORE_POLL_MAX);
         }
     }
 

@@ -69,6 +69,9 @@ pub struct Telemetry {
     claim_updates: Counters,
     claims_in_progress: Gauge<i64>,
     claim_keys: Gauges,
+    nodes: Gauge<i64>,
+    node_lanes: Gauge<i64>,
+    handovers: Counter,
 }
 
 impl fmt::Debug for Telemetry {
@@ -229,12 +232,28 @@ impl Default for Telemetry {
             claims_in_progress: metrics
                 .add("idempotency_in_progress", "Keys of the idempotency service under a lease"),
             claim_keys: metrics.add("idempotency_keys", "Stored idempotency keys by user"),
+            nodes: metrics.add("nodes", "Processes that use the store"),
+            node_lanes: metrics.add("node_lanes", "Lanes that this process owns"),
+            handovers: metrics
+                .add("lane_handovers", "Lanes that this process has given to other nodes"),
             registry: metrics.0,
         }
     }
 }
 
 impl Telemetry {
+    pub(crate) fn set_nodes(&self, count: usize) {
+        self.nodes.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    pub(crate) fn set_node_lanes(&self, count: usize) {
+        self.node_lanes.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
+    pub(crate) fn count_handover(&self) {
+        self.handovers.inc();
+    }
+
     pub fn source(&self, name: &str) -> SourceMetrics {
         let with_reason =
             |outcome, reason| labels([("source", name), ("outcome", outcome), ("reason", reason)]);

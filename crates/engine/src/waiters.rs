@@ -2,16 +2,20 @@
 //!
 //! A sender that reads the store after it began to wait misses nothing: a result recorded before the
 //! read is in the store, and one recorded after it arrives here.
+//!
+//! If another node makes the attempt, the result does not arrive. Then the sender reads the store again
+//! and again, and at once when that node says that there is a result ([`AttemptWaiter::store_changed`]).
 
 use std::{
     collections::HashMap,
     sync::{Arc, Mutex},
+    time::{Duration, Instant},
 };
 
 use surehook_core::{store::NextStep, sync::SyncResult};
 use surehook_retry::DeadReason;
 use surehook_types::ids::DeliveryId;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
 use crate::lock::lock;
 
@@ -31,11 +35,32 @@ impl WaiterResult {
     }
 }
 
-type ResultSenders = HashMap<DeliveryId, watch::Sender<Option<WaiterResult>>>;
+/// How long a sender on another node is assumed to wait. It repeats itself more often.
+const REMOTE_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// The senders that wait for one delivery.
+#[derive(Debug, Default)]
+struct AwaitedDelivery {
+    result: watch::Sender<Option<WaiterResult>>,
+    /// Another node has recorded something about the delivery.
+    changed: Arc<Notify>,
+}
+
+#[derive(Debug, Default)]
+struct WaitersState {
+    here: HashMap<DeliveryId, AwaitedDelivery>,
+    /// Deliveries that senders on other nodes wait for, with the time of the last one that said so.
+    elsewhere: HashMap<DeliveryId, Instant>,
+}
 
 /// All senders that wait now.
 #[derive(Debug, Default)]
-pub(crate) struct Waiters(Mutex<ResultSenders>);
+pub(crate) struct Waiters(Mutex<WaitersState>);
+
+/// Whether senders on other nodes wait for a delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub(crate) struct AwaitedElsewhere(pub(crate) bool);
 
 /// One sender that waits for one delivery; unregistered when dropped.
 #[derive(Debug)]
@@ -43,37 +68,70 @@ pub(crate) struct AttemptWaiter {
     waiters: Arc<Waiters>,
     delivery: DeliveryId,
     result: watch::Receiver<Option<WaiterResult>>,
+    changed: Arc<Notify>,
 }
 
 impl Waiters {
     /// Begins to wait for the next attempt of a delivery.
     pub(crate) fn watch(self: &Arc<Self>, delivery: DeliveryId) -> AttemptWaiter {
-        let mut senders = lock(&self.0);
-        let sender = senders.entry(delivery).or_insert_with(|| watch::Sender::new(None));
-        AttemptWaiter { waiters: Arc::clone(self), delivery, result: sender.subscribe() }
+        let mut state = lock(&self.0);
+        let awaited = state.here.entry(delivery).or_default();
+        let (result, changed) = (awaited.result.subscribe(), Arc::clone(&awaited.changed));
+        AttemptWaiter { waiters: Arc::clone(self), delivery, result, changed }
     }
 
+    /// Whether a sender waits, on any node.
     pub(crate) fn is_awaited(&self, delivery: DeliveryId) -> bool {
-        lock(&self.0).contains_key(&delivery)
+        let state = lock(&self.0);
+        state.here.contains_key(&delivery) || state.elsewhere.contains_key(&delivery)
     }
 
     /// All deliveries that a sender waits for now.
     pub(crate) fn awaited(&self) -> Vec<DeliveryId> {
-        lock(&self.0).keys().copied().collect()
+        lock(&self.0).here.keys().copied().collect()
     }
 
     /// Gives everyone who waits for the delivery its recorded result. `result` is only evaluated if a
     /// sender waits.
-    pub(crate) fn notify(&self, delivery: DeliveryId, result: impl FnOnce() -> WaiterResult) {
-        let mut senders = lock(&self.0);
-        if let Some(sender) = senders.remove(&delivery) {
+    pub(crate) fn notify(
+        &self,
+        delivery: DeliveryId,
+        result: impl FnOnce() -> WaiterResult,
+    ) -> AwaitedElsewhere {
+        let mut state = lock(&self.0);
+        if let Some(awaited) = state.here.remove(&delivery) {
             // Under the lock: a waiter dropped now must see that the map entry is no longer its own.
-            sender.send_replace(Some(result()));
+            awaited.result.send_replace(Some(result()));
+        }
+        AwaitedElsewhere(!state.elsewhere.is_empty() && state.elsewhere.remove(&delivery).is_some())
+    }
+
+    /// A sender on another node waits for the delivery.
+    pub(crate) fn note_remote_waiter(&self, delivery: DeliveryId) {
+        let now = Instant::now();
+        let mut state = lock(&self.0);
+        state.elsewhere.retain(|_, noted_at| now.duration_since(*noted_at) < REMOTE_WAIT_MAX);
+        state.elsewhere.insert(delivery, now);
+    }
+
+    /// Another node has recorded something about the delivery.
+    pub(crate) fn note_remote_result(&self, delivery: DeliveryId) {
+        if let Some(awaited) = lock(&self.0).here.get(&delivery) {
+            awaited.changed.notify_waiters();
         }
     }
 }
 
 impl AttemptWaiter {
+    pub(crate) fn delivery(&self) -> DeliveryId {
+        self.delivery
+    }
+
+    /// Completes when another node has recorded something about the delivery.
+    pub(crate) fn store_changed(&self) -> impl Future<Output = ()> + Send + 'static {
+        Arc::clone(&self.changed).notified_owned()
+    }
+
     /// The result. Waits forever if there is none.
     pub(crate) async fn result(&mut self) -> WaiterResult {
         if let Ok(result) = self.result.wait_for(Option::is_some).await
@@ -87,13 +145,13 @@ impl AttemptWaiter {
 
 impl Drop for AttemptWaiter {
     fn drop(&mut self) {
-        let mut senders = lock(&self.waiters.0);
+        let mut state = lock(&self.waiters.0);
         // After a result the entry was removed; one that exists now is for the next attempt.
         let has_result = self.result.borrow().is_some();
         // This waiter's own receiver is still counted.
-        let is_last = |sender: &watch::Sender<_>| sender.receiver_count() <= 1;
-        if !has_result && senders.get(&self.delivery).is_some_and(is_last) {
-            senders.remove(&self.delivery);
+        let is_last = |awaited: &AwaitedDelivery| awaited.result.receiver_count() <= 1;
+        if !has_result && state.here.get(&self.delivery).is_some_and(is_last) {
+            state.here.remove(&self.delivery);
         }
     }
 }
@@ -122,7 +180,7 @@ mod tests {
         let (mut one, mut two) = (waiters.watch(delivery(1)), waiters.watch(delivery(1)));
         let mut other = waiters.watch(delivery(2));
 
-        waiters.notify(delivery(1), success);
+        assert_eq!(waiters.notify(delivery(1), success), AwaitedElsewhere(false));
 
         assert_eq!((one.result().await, two.result().await), (success(), success()));
         assert!(!waiters.is_awaited(delivery(1)));
@@ -131,7 +189,7 @@ mod tests {
         let mut later = waiters.watch(delivery(1));
         drop((one, two));
         assert!(waiters.is_awaited(delivery(1)), "finished waiters removed the next one");
-        waiters.notify(delivery(1), success);
+        let _here = waiters.notify(delivery(1), success);
         assert_eq!(later.result().await, success());
     }
 
@@ -143,6 +201,22 @@ mod tests {
         assert!(waiters.is_awaited(delivery(1)));
         drop(two);
         assert!(!waiters.is_awaited(delivery(1)));
-        waiters.notify(delivery(1), || unreachable!("no sender waits"));
+        let _nowhere = waiters.notify(delivery(1), || unreachable!("no sender waits"));
+    }
+
+    #[tokio::test]
+    async fn result_is_announced_to_senders_on_other_nodes() {
+        let waiters = Arc::new(Waiters::default());
+        waiters.note_remote_waiter(delivery(1));
+        assert!(waiters.is_awaited(delivery(1)) && !waiters.is_awaited(delivery(2)));
+        let result = || unreachable!("no sender waits here");
+        assert_eq!(waiters.notify(delivery(2), result), AwaitedElsewhere(false));
+        let result = || unreachable!("no sender waits here");
+        assert_eq!(waiters.notify(delivery(1), result), AwaitedElsewhere(true));
+
+        let waiter = waiters.watch(delivery(3));
+        let changed = waiter.store_changed();
+        waiters.note_remote_result(delivery(3));
+        changed.await;
     }
 }

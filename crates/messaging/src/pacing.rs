@@ -72,14 +72,16 @@ pub struct RecipientPacer {
     rule: Option<RecipientPaceRule>,
     recipients: HashMap<RecipientKey, RecipientState>,
     recipients_max: usize,
+    /// When each recipient may have got a message from an earlier owner of the number.
+    assumed_sent_at: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct RecipientState {
     /// Messages sent; only while there is a rule.
     gcra: Option<Gcra>,
-    /// Start of the current burst.
-    burst_start: Duration,
+    /// Start of the current burst, if there can be one.
+    burst_start: Option<Duration>,
     /// Backoff that the service asked for.
     held_until: Duration,
     /// The latest slot given to a postponed message.
@@ -101,12 +103,13 @@ impl RecipientState {
         let (Some(rule), Some(gcra)) = (rule, &mut self.gcra) else { return Duration::ZERO };
         let refilled_at = gcra.refilled_at();
         let is_refilled = refilled_at <= now + EARLY_TOLERANCE;
-        let is_burst = now.saturating_sub(self.burst_start) < rule.burst_span;
+        let is_burst =
+            self.burst_start.is_some_and(|start| now.saturating_sub(start) < rule.burst_span);
         if !(is_refilled || is_burst) || gcra.next_free(now) > now {
             return refilled_at - now;
         }
         if is_refilled {
-            self.burst_start = now;
+            self.burst_start = Some(now);
         }
         gcra.take(now);
         Duration::ZERO
@@ -125,7 +128,13 @@ impl RecipientState {
 impl RecipientPacer {
     /// Without a rule, only the backoff requests of the service are enforced.
     pub fn new(rule: Option<RecipientPaceRule>) -> Self {
-        Self { rule, recipients: HashMap::new(), recipients_max: RECIPIENTS_MAX }
+        let recipients = HashMap::new();
+        Self { rule, recipients, recipients_max: RECIPIENTS_MAX, assumed_sent_at: None }
+    }
+
+    /// An earlier owner of the lane may just have sent something to any recipient.
+    pub fn assume_all_were_sent_to(&mut self, now: Duration) {
+        self.assumed_sent_at = Some(now);
     }
 
     /// Replaces the rule. Backoff requests stay in force.
@@ -165,10 +174,13 @@ impl RecipientPacer {
         if self.recipients.len() >= self.recipients_max && !self.recipients.contains_key(&key) {
             self.prune(now);
         }
-        let gcra = new_gcra(self.rule);
+        let mut gcra = new_gcra(self.rule);
+        if let (Some(gcra), Some(at)) = (&mut gcra, self.assumed_sent_at) {
+            gcra.take(at);
+        }
         let new = RecipientState {
             gcra,
-            burst_start: now,
+            burst_start: self.assumed_sent_at.is_none().then_some(now),
             held_until: Duration::ZERO,
             last_reserved: None,
         };
@@ -235,6 +247,15 @@ mod tests {
         assert_eq!(pacer.delay("c", seconds(111)), Duration::ZERO);
         assert_eq!(pacer.delay("a", seconds(116)), Duration::ZERO);
         assert_eq!(pacer.delay("a", seconds(118)), seconds(6));
+    }
+
+    #[test]
+    fn recipient_of_an_earlier_owner_waits_one_interval() {
+        let mut pacer = RecipientPacer::with_rule();
+        pacer.assume_all_were_sent_to(seconds(100));
+        assert_eq!(pacer.delay("a", seconds(101)), seconds(5));
+        assert_eq!(pacer.delay("a", seconds(106)), Duration::ZERO);
+        assert_eq!(pacer.delay("b", seconds(200)), Duration::ZERO, "long after");
     }
 
     #[test]

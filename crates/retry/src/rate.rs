@@ -178,6 +178,12 @@ impl Gcra {
         self.next = self.next.max(now).saturating_add(self.effective().interval);
     }
 
+    /// Counts as many attempts as may start at once: another process may have started them just now.
+    pub fn use_up(&mut self, now: Duration) {
+        let EffectiveRate { interval, burst } = self.effective();
+        self.next = self.next.max(now.saturating_add(interval.saturating_mul(burst)));
+    }
+
     /// Takes back the last counted attempt, which did not start.
     pub fn give_back(&mut self) {
         self.next = self.next.saturating_sub(self.effective().interval);
@@ -192,6 +198,19 @@ mod tests {
 
     fn rate(text: &str) -> Rate {
         text.parse().unwrap()
+    }
+
+    #[test]
+    fn used_up_limiter_allows_one_attempt_per_interval() {
+        let now = Duration::from_secs(9);
+        let mut gcra = Gcra::new(rate("50/s burst 10"));
+        gcra.use_up(now);
+        let interval = Duration::from_millis(20);
+        for n in 1..=3 {
+            let at = gcra.next_free(now);
+            assert_eq!(at, now + interval * n);
+            gcra.take(at);
+        }
     }
 
     #[test]

@@ -161,6 +161,22 @@ pub(crate) struct TokenRegistry(RwLock<HashMap<TokenHash, ApiToken>>);
 
 impl TokenRegistry {
     pub(crate) fn new(tokens: Vec<ApiToken>, now: Timestamp) -> Self {
+        Self(RwLock::new(Self::by_hash(tokens, now)))
+    }
+
+    /// Replaces all tokens by those in the store. A session that was just used here keeps its later end,
+    /// which may not be stored yet.
+    pub(crate) fn replace(&self, tokens: Vec<ApiToken>, now: Timestamp) {
+        let mut next = Self::by_hash(tokens, now);
+        let mut tokens = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        for (hash, session) in next.iter_mut().filter(|(_, token)| token.session.is_some()) {
+            let known = tokens.get(hash).and_then(|known| known.expires_at);
+            session.expires_at = session.expires_at.max(known);
+        }
+        *tokens = next;
+    }
+
+    fn by_hash(tokens: Vec<ApiToken>, now: Timestamp) -> HashMap<TokenHash, ApiToken> {
         let limit_idle_time = |mut token: ApiToken| {
             if token.session.is_some() {
                 // Sessions of older versions were stored with their whole lifetime.
@@ -168,7 +184,7 @@ impl TokenRegistry {
             }
             (token.hash, token)
         };
-        Self(RwLock::new(tokens.into_iter().map(limit_idle_time).collect()))
+        tokens.into_iter().map(limit_idle_time).collect()
     }
 
     /// Adds a token once it is stored. Returns false for a session whose token was revoked meanwhile:
@@ -188,7 +204,8 @@ impl TokenRegistry {
         true
     }
 
-    pub(crate) fn contains(&self, id: TokenId) -> bool {
+    #[cfg(test)]
+    fn contains(&self, id: TokenId) -> bool {
         let tokens = self.0.read().unwrap_or_else(PoisonError::into_inner);
         tokens.values().any(|token| token.id == id)
     }
@@ -312,7 +329,11 @@ pub(crate) async fn require_token(
     mut request: Request,
     next: Next,
 ) -> Response {
-    match authenticate(&server, &request) {
+    let mut caller = authenticate(&server, &request);
+    if caller.is_err() && server.refresh_tokens().await {
+        caller = authenticate(&server, &request);
+    }
+    match caller {
         Err(AuthenticationError::Unknown) => {
             unknown_token(&server, request.extensions().get()).into_response()
         }
@@ -447,6 +468,7 @@ mod tests {
         ("GET", "/dead-letters/stats", Role::Viewer),
         ("GET", "/dead-letters/groups", Role::Viewer),
         ("GET", "/stats", Role::Viewer),
+        ("GET", "/nodes", Role::Viewer),
         ("GET", "/about", Role::Viewer),
         ("GET", "/clock", Role::Viewer),
         ("POST", "/clock/confirm", Role::Admin),
@@ -533,6 +555,19 @@ mod tests {
         tokens.remove(owner.id);
         assert_eq!(extend(3, hour(23)), None);
         assert_eq!(extend(1, hour(1)), None, "a token is no session");
+    }
+
+    #[test]
+    fn tokens_of_the_store_replace_those_in_memory() {
+        let (first, second) = (token(1, None), token(2, None));
+        let session = token(3, Some(Session { sign_in_token: None }));
+        let used = ApiToken { expires_at: Some(Timestamp::from_millis(2_000)), ..session.clone() };
+        let tokens = TokenRegistry::new(vec![first.clone(), used.clone()], NOW);
+
+        tokens.replace(vec![second.clone(), session], NOW);
+
+        assert!(!tokens.is_valid(&first.hash, NOW) && tokens.is_valid(&second.hash, NOW));
+        assert_eq!(tokens.find_by_hash(&used.hash), Some(used), "it was used here");
     }
 
     #[test]

@@ -20,7 +20,17 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
     let ready =
         Operation::public("check_readiness", "Check whether this gateway can take requests.")
             .returns_media(200, &["text/plain"])
-            .problem(503, &["draining", "store_failed", "disk_full", "deliveries_stuck"]);
+            .problem(
+                503,
+                &[
+                    "draining",
+                    "store_failed",
+                    "store_unreachable",
+                    "disk_full",
+                    "no_lease",
+                    "deliveries_stuck",
+                ],
+            );
     let metrics_operation = Operation::new("get_metrics", "Get metrics in OpenMetrics format.")
         .returns_media(200, &["application/openmetrics-text"]);
     api.get("/livez", livez, live).get("/readyz", readyz, ready).get(
@@ -50,6 +60,13 @@ fn readiness_problem(server: &ServerState) -> Option<(&'static str, String)> {
     let health = server.engine.store().health();
     if let Some(reason) = health.failure {
         return Some(("store_failed", format!("The store has failed: {reason}")));
+    }
+    if let Some(reason) = health.unreachable {
+        return Some(("store_unreachable", format!("The database cannot be reached: {reason}")));
+    }
+    if !server.engine.has_lease() {
+        let detail = "The lease of this node has ended: it delivers nothing until it is renewed.";
+        return Some(("no_lease", detail.to_owned()));
     }
     if health.is_disk_full {
         return Some(("disk_full", DISK_FULL.to_owned()));

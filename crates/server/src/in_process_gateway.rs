@@ -40,8 +40,8 @@ impl DashboardGateway for InProcessGateway {
         }
     }
 
-    fn find_session(&self, secret: &str) -> Option<DashboardSession> {
-        let session = self.server.use_session(secret)?;
+    async fn find_session(&self, secret: &str) -> Option<DashboardSession> {
+        let session = self.server.use_session(secret).await?;
         Some(DashboardSession {
             id: session.id,
             hash: session.hash,
@@ -75,11 +75,11 @@ impl DashboardGateway for InProcessGateway {
     async fn sign_out(&self, session: &DashboardSession) {
         // First in memory: even if the store fails, this process no longer accepts the session.
         self.server.tokens.remove(session.id);
-        self.server.login_links.remove_created_by(session.id);
         let now = self.server.engine.clock().now();
         if let Err(error) = self.server.engine.store().remove_token(session.id, now).await {
             tracing::warn!(%error, session = %session.id, "could not remove session from the store");
         }
+        self.server.engine.announce_token_change();
     }
 
     fn version(&self) -> &'static str {

@@ -21,7 +21,10 @@ pub mod server;
 mod session;
 mod timeouts;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 pub use auth::{hash_token, new_token};
 pub use openapi::document as openapi_document;
@@ -91,7 +94,8 @@ pub struct ServerState {
     limits: ServerLimits,
     body_memory: Arc<BodyMemory>,
     tokens: auth::TokenRegistry,
-    login_links: session::LoginLinks,
+    /// When the tokens were last read because another node may have changed them.
+    tokens_read_at: tokio::sync::Mutex<Option<Instant>>,
     failed_logins: failed_logins::FailedLogins,
     in_flight_keys: api::idempotency::InFlightKeys,
     /// Limits open live update streams.
@@ -118,7 +122,7 @@ impl ServerState {
             limits,
             body_memory,
             tokens,
-            login_links: session::LoginLinks::default(),
+            tokens_read_at: tokio::sync::Mutex::default(),
             failed_logins: failed_logins::FailedLogins::default(),
             in_flight_keys: api::idempotency::InFlightKeys::default(),
             stream_permits: Arc::new(Semaphore::new(api::stream::STREAMS_MAX)),

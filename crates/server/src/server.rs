@@ -63,6 +63,9 @@ pub async fn serve(
     stop: CancellationToken,
     grace: Duration,
 ) {
+    if !server.engine.is_only_node() {
+        tokio::spawn(Arc::clone(&server).follow_token_changes(stop.clone()));
+    }
     let router = router::build_router(Arc::clone(&server));
     let handler = Arc::new(RequestHandler { server: Arc::clone(&server), router });
     let permits = Arc::new(Semaphore::new(server.limits.connections_max));

@@ -35,6 +35,8 @@ pub(crate) struct Settings {
     pub(crate) listen: SocketAddr,
     /// Data folder.
     pub(crate) data: PathBuf,
+    /// Name of this process in lists of nodes. Not set: the name of the machine.
+    pub(crate) node_name: Option<String>,
     /// File with the key that secrets in the database are encrypted with. Not set: `secret.key` in the
     /// data folder.
     pub(crate) secret_key_file: Option<PathBuf>,
@@ -115,6 +117,7 @@ impl Default for Settings {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             data: PathBuf::from("data"),
+            node_name: None,
             secret_key_file: None,
             allow_networks: Vec::new(),
             allow_exec: AllowedPrograms::default(),
@@ -186,6 +189,9 @@ const NON_SETTINGS: [&str; 6] = [
     "SUREHOOK_SERVER",
     "SUREHOOK_TOKEN",
 ];
+
+/// The longest name of a node.
+const NODE_NAME_CHARS_MAX: usize = 64;
 
 /// The variable with the key that secrets are encrypted with.
 const SECRET_KEY_VARIABLE: &str = "SUREHOOK_SECRET_KEY";
@@ -289,6 +295,16 @@ impl Settings {
             (Some(_), Some(_)) => Err(anyhow!(
                 "both {SECRET_KEY_VARIABLE} and secret_key_file are set; remove one of them"
             )),
+        }
+    }
+
+    /// The name of this process in lists of nodes.
+    pub(crate) fn node_name(&self) -> String {
+        let of_machine = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+        let name = self.node_name.clone().or_else(of_machine).unwrap_or_default();
+        match name.trim() {
+            "" => "surehook".to_owned(),
+            name => name.chars().take(NODE_NAME_CHARS_MAX).collect(),
         }
     }
 

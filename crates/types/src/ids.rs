@@ -56,6 +56,8 @@ kinds! {
     MediaIdKind, MediaId = "med";
     /// A process that uses the store, from its start to its end.
     NodeIdKind, NodeId = "nod";
+    /// A request to the owner of a lane.
+    LaneRequestIdKind, LaneRequestId = "lrq";
     /// A group of dead letters with one cause. A digest of what they have in common, without a time.
     GroupIdKind, GroupId = "grp";
 }

@@ -83,6 +83,12 @@ impl LaneGate {
         }
     }
 
+    /// An earlier owner of the lane may just have started as much as the rates allow.
+    pub fn use_up_rates(&mut self, clock: Duration) {
+        let drain = self.drain.as_mut().map(|(_, gcra)| gcra);
+        self.rate.iter_mut().chain(drain).for_each(|gcra| gcra.use_up(clock));
+    }
+
     /// While the circuit ramps up, the rate grows with the allowed concurrency.
     pub fn adjust_rate(&mut self, concurrency: u32) {
         let allowed = self.circuit.concurrency_limit(concurrency);
@@ -425,6 +431,21 @@ mod tests {
         gate.is_on_hold = true;
         assert!(gate.is_closed() && gate.is_limited());
         assert_eq!(gate.queue_max(USUAL, 8), 0);
+    }
+
+    #[test]
+    fn lane_taken_over_begins_with_empty_rates() {
+        let destination = destination(r#","rate":"10/s burst 5""#);
+        let mut gate = gate(&destination);
+        gate.resume(Some(BacklogDrain { rate: "1/s".parse().unwrap(), until: NOW }));
+
+        gate.use_up_rates(Duration::ZERO);
+
+        let second = Duration::from_secs(1);
+        assert_eq!(gate.start_permission(0, 8, Duration::ZERO), StartPermission::At(second));
+        gate.set_drain(None);
+        let tenth = Duration::from_millis(100);
+        assert_eq!(gate.start_permission(0, 8, Duration::ZERO), StartPermission::At(tenth));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use super::{
     PageRequest, RecordedDelivery,
 };
 use crate::{
-    access::ApiToken,
+    access::{ApiToken, StoredLoginLink, TokenHash},
     dead_letters::{DeadLetterGroup, DeadLetterGroupCursor, DeadLetterGroupFilter},
     decision::EventDecision,
     delivery::state::DeliveryStatus,
@@ -105,6 +105,42 @@ pub struct StoreHealth {
     pub disk_free: Option<u64>,
     /// Operations waiting for the next commit.
     pub queued: usize,
+    /// Why the database cannot be used at the moment. The store keeps trying, and the process stays.
+    pub unreachable: Option<String>,
+}
+
+/// Health of a database server, and of its standbys.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DatabaseHealth {
+    /// Such as `PostgreSQL 15.6`.
+    pub version: String,
+    pub size_bytes: u64,
+    /// Connections of all programs, and how many the server allows.
+    pub connections: u64,
+    pub connections_max: u64,
+    /// How long the oldest open transaction has been open. It keeps removed rows from being cleaned up.
+    pub oldest_transaction: Duration,
+    /// Transactions that the oldest snapshot is behind: rows removed since then are still stored.
+    pub oldest_snapshot_age: u64,
+    /// Rows that were removed and not cleaned up yet, and rows that exist.
+    pub dead_rows: u64,
+    pub live_rows: u64,
+    /// Whether a commit waits for a standby: nothing answered is lost when the server is.
+    pub waits_for_standby: bool,
+    pub standbys: Vec<StandbyHealth>,
+    /// The server's time minus that of this process, in milliseconds.
+    pub clock_offset_ms: i64,
+}
+
+/// A standby of a database server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StandbyHealth {
+    pub name: String,
+    /// Such as `streaming`.
+    pub state: String,
+    pub is_synchronous: bool,
+    /// Bytes of the log that it has not written yet.
+    pub lag_bytes: u64,
 }
 
 /// The number of rows that one slice of pruning removed.
@@ -251,8 +287,8 @@ pub trait AdminStore: Send + Sync {
     /// deliveries cannot be claimed.
     async fn cancel_for_deleted_destinations(&self) -> Result<bool, StoreError>;
 
-    /// Counts as of a recent commit.
-    fn counts(&self) -> StoreCounts;
+    /// Counts of all nodes, as of a recent commit.
+    async fn counts(&self) -> Result<StoreCounts, StoreError>;
 
     /// Number of deliveries, by the status of their rows, that are shown as `held` because their
     /// destination is paused or its circuit is open.
@@ -264,8 +300,11 @@ pub trait AdminStore: Send + Sync {
         now: Timestamp,
     ) -> Result<BTreeMap<DestinationId, Timestamp>, StoreError>;
 
-    /// Health of the store.
+    /// Health of the store, as far as this process knows it without asking.
     fn health(&self) -> StoreHealth;
+
+    /// Health of the database server; `None` if the store has none.
+    async fn inspect_database(&self) -> Result<Option<DatabaseHealth>, StoreError>;
 
     /// Completes when the store has failed, with the reason.
     async fn wait_for_failure(&self) -> String;
@@ -313,7 +352,19 @@ pub trait AdminStore: Send + Sync {
     /// Moves the expiry of a session. One that was removed meanwhile stays removed.
     async fn extend_session(&self, id: TokenId, expires_at: Timestamp) -> Result<(), StoreError>;
 
-    /// Removes a token, unless it is the last valid admin token.
+    /// Stores a one-time login link. Removes expired links, and the oldest beyond [`LOGIN_LINKS_MAX`].
+    async fn add_login_link(&self, link: StoredLoginLink, now: Timestamp)
+    -> Result<(), StoreError>;
+
+    /// Removes a login link and returns it, so that it works only once. One that has expired, or whose
+    /// token was removed, is not found.
+    async fn take_login_link(
+        &self,
+        hash: TokenHash,
+        now: Timestamp,
+    ) -> Result<Option<StoredLoginLink>, StoreError>;
+
+    /// Removes a token, its sessions and its login links, unless it is the last valid admin token.
     async fn remove_token(
         &self,
         id: TokenId,
@@ -329,6 +380,9 @@ pub enum RemoveTokenResult {
     /// The last admin token that has not expired is not removed.
     LastAdmin,
 }
+
+/// Unused login links that are kept.
+pub const LOGIN_LINKS_MAX: usize = 100;
 
 /// Minimum time between two replays of a delivery.
 pub const REPLAY_INTERVAL: Duration = Duration::from_secs(60);

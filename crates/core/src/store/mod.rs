@@ -21,14 +21,19 @@ use surehook_messaging::store::MessageStore;
 
 pub use self::{
     admin::{
-        AdminStore, CancelResult, DeadReasonCount, PruneReport, REPLAY_INTERVAL, RemoveTokenResult,
-        ReplayResult, StoreCounts, StoreHealth,
+        AdminStore, CancelResult, DatabaseHealth, DeadReasonCount, LOGIN_LINKS_MAX, PruneReport,
+        REPLAY_INTERVAL, RemoveTokenResult, ReplayResult, StandbyHealth, StoreCounts, StoreHealth,
     },
     configuration::{
         ConfigChange, ConfigChangeResult, ConfigVersion, Configuration, PastConfiguration,
         PastSource, StoredObject,
     },
-    coordination::{CoordinationStore, Duty, DutyTerm, LedDuty, NodeLease, OwnedLane},
+    coordination::{
+        CoordinationStore, Duty, DutyRow, DutyTerm, HANDOVERS_KEPT, HandoverRow,
+        LANE_REQUESTS_KEPT, LaneAction, LaneAnswer, LaneOwnerRow, LaneRequest, LedDuty, NewNode,
+        NodeLease, NodeRow, NodesReport, OwnedLane, Signal, SignalBatch, SignalPosition,
+        TokensVersion,
+    },
     deliveries::{
         AbandonedClaim, AttemptRecord, ClaimBatch, ClaimedDelivery, DeliveryStore, HeldClaim,
         NextStep, SentMessage, SettleResult, Settlement,

@@ -26,7 +26,7 @@ impl Rng for ConstantRng {
 
 fn new_feed() -> (Arc<Feed>, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock(AtomicI64::new(1_000_000)));
-    (Feed::new(clock.clone(), &ConstantRng), clock)
+    (Feed::new(clock.clone(), &ConstantRng, Arc::default()), clock)
 }
 
 fn publish(feed: &Feed, clock: &ManualClock, number: u32) {
@@ -165,4 +165,39 @@ fn skipped_number_is_reported_as_missed() {
     assert_eq!(attempts(&subscriber.take_available().unwrap()), [2]);
     let (_, missed) = feed.subscribe(Some(&subscriber.id(0)));
     assert_eq!(missed, Some(MissedUpdates), "updates before the gap are not continued after it");
+}
+
+#[test]
+fn updates_are_passed_on_while_another_node_follows_them() {
+    let (clock, outbox) =
+        (Arc::new(ManualClock(AtomicI64::new(1_000_000))), Arc::new(SignalOutbox::default()));
+    outbox.open();
+    let feed = Feed::new(clock.clone(), &ConstantRng, Arc::clone(&outbox));
+    publish(&feed, &clock, 1);
+    assert!(outbox.take().is_empty(), "no client follows");
+
+    feed.note_remote_followers();
+    publish(&feed, &clock, 2);
+    feed.skip();
+    assert_eq!(outbox.take().concat().len(), 1);
+
+    clock.0.fetch_add(i64::try_from(FOLLOWED_FOR.as_millis()).unwrap(), Ordering::Relaxed);
+    publish(&feed, &clock, 3);
+    feed.skip();
+    assert!(outbox.take().is_empty(), "it follows no more");
+}
+
+#[tokio::test]
+async fn update_of_another_node_reaches_subscribers_and_is_not_passed_on() {
+    let (feed, clock) = new_feed();
+    let (mut subscriber, _) = feed.subscribe(None);
+    publish(&feed, &clock, 1);
+    let update = (*subscriber.next().await.unwrap()[0].1).clone();
+    feed.note_remote_followers();
+
+    feed.publish_remote(Some(update.clone()));
+
+    assert_eq!(*subscriber.next().await.unwrap()[0].1, update);
+    feed.publish_remote(None);
+    assert_eq!(subscriber.take_available(), Err(MissedUpdates));
 }

@@ -588,7 +588,7 @@ impl Engine {
             let name = lanes.get(&destination).map(|lane| lane.name());
             LiveUpdate::settled(delivery, event, name, next, attempts, at)
         });
-        self.shared.waiters.notify(delivery, || {
+        self.shared.notify_waiters(delivery, || {
             let class = matches!(next, NextStep::Dead(_)).then_some(FailureClass::Permanent);
             WaiterResult::Ended(SyncResult { next, class, response: Vec::new() })
         });

@@ -506,7 +506,7 @@ impl Lane {
                 });
                 let AttemptRecord { class, response, .. } = settlement.attempt;
                 let result = || WaiterResult::Ended(SyncResult { next, class, response });
-                self.shared.waiters.notify(delivery, result);
+                self.shared.notify_waiters(delivery, result);
                 match next {
                     NextStep::RetryAt(due_at) => self.expect_due(due_at),
                     NextStep::Succeeded | NextStep::Dead(_) => {}
@@ -562,7 +562,7 @@ impl Lane {
                         at,
                     })
                 });
-                self.shared.waiters.notify(delivery, || WaiterResult::Cancelled);
+                self.shared.notify_waiters(delivery, || WaiterResult::Cancelled);
             }
             (Err(error), _) => {
                 tracing::warn!(%delivery, %error, "could not return a delivery to the store");

@@ -262,6 +262,11 @@ impl MessageSendState {
         Self { today: None, recipients: RecipientPacer::new(rule) }
     }
 
+    /// An earlier owner of the lane may just have sent something to any recipient.
+    pub(super) fn assume_all_were_sent_to(&mut self, now: Duration) {
+        self.recipients.assume_all_were_sent_to(now);
+    }
+
     pub(super) fn update(&mut self, old: &Destination, new: &Destination, now: Timestamp) {
         let rule = new.sender().and_then(|sender| sender.recipient_rule);
         if old.transport != new.transport {

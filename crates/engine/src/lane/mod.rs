@@ -46,7 +46,9 @@ use surehook_core::{
         gate::{LaneGate, StartPermission},
         scheduler::{LaneScheduler, LaneTime, QueueItem},
     },
-    store::{AbandonedClaim, ClaimBatch, ClaimedDelivery, DeliveryStore, HeldClaim},
+    store::{
+        AbandonedClaim, ClaimBatch, ClaimedDelivery, DeliveryStore, HeldClaim, OwnedLane, Signal,
+    },
 };
 use surehook_messaging::store::MessageStore;
 use surehook_retry::{DeadReason, circuit::CircuitPermit};
@@ -73,12 +75,15 @@ use crate::{
     registry::DestinationPolicy,
     routing::RouteTable,
     sender::HttpSenderConfig,
+    signals::SignalOutbox,
     source_secrets::SourceSecretsTable,
     telemetry::{LaneMetrics, Telemetry},
     tls::TrustStore,
-    waiters::{WaiterResult, Waiters},
+    waiters::{AwaitedElsewhere, WaiterResult, Waiters},
 };
 
+/// How often a lane that ends looks whether its attempts have ended.
+const FINISH_POLL: Duration = Duration::from_millis(10);
 /// Deliveries of one destination in memory.
 const SLOTS: usize = 4096;
 
@@ -107,6 +112,7 @@ pub(crate) struct LaneContext {
     pub(crate) tasks: TaskTracker,
     pub(crate) waiters: Arc<Waiters>,
     pub(crate) node: NodeState,
+    pub(crate) signals: Arc<SignalOutbox>,
     pub(crate) lost_claims: LostClaims,
     /// A message has ended, so a callback may be due.
     pub(crate) callbacks_due: Notify,
@@ -119,6 +125,19 @@ impl LaneContext {
     pub(crate) fn destination_policy(&self) -> DestinationPolicy<'_> {
         let Self { http, trust, programs, .. } = self;
         DestinationPolicy { addresses: &http.policy, trust, programs }
+    }
+
+    /// Gives everyone who waits for the delivery its recorded result; senders on other nodes read it
+    /// themselves.
+    pub(crate) fn notify_waiters(
+        &self,
+        delivery: DeliveryId,
+        result: impl FnOnce() -> WaiterResult,
+    ) {
+        let AwaitedElsewhere(is_awaited) = self.waiters.notify(delivery, result);
+        if is_awaited {
+            self.signals.publish(Signal::DeliverySettled(delivery));
+        }
     }
 }
 
@@ -269,20 +288,25 @@ impl Lane {
     pub(crate) fn start(
         prepared: PreparedDestination,
         shared: Arc<LaneContext>,
-        epoch: LaneEpoch,
+        owned: OwnedLane,
         saved: SavedLaneState,
     ) -> Arc<Self> {
         let destination = Arc::clone(&prepared.destination);
         let metrics = shared.telemetry.lane(destination.name.as_str());
         let now = shared.clock.now();
-        let state = LaneState {
+        let mut state = LaneState {
             scheduler: LaneScheduler::new(saved.clone(), &destination.lane, now),
             claims: HashMap::new(),
             messages: MessageSendState::new(&destination),
         };
+        if owned.is_taken_over {
+            // The owner before may have sent something just now.
+            state.scheduler.gate.use_up_rates(Duration::ZERO);
+            state.messages.assume_all_were_sent_to(Duration::ZERO);
+        }
         let lane = Arc::new(Self {
             id: destination.id,
-            epoch,
+            epoch: owned.epoch,
             client: ArcSwap::from_pointee(DestinationClient::new(prepared, &shared.http, None)),
             metrics,
             slots: Arc::new(Semaphore::new(SLOTS)),
@@ -565,7 +589,7 @@ impl Lane {
     fn take_claimed(&self, claims: ClaimBatch) -> Vec<ClaimedDelivery> {
         for damaged in claims.damaged {
             let dead = || WaiterResult::dead(DeadReason::Unrecoverable);
-            self.shared.waiters.notify(damaged, dead);
+            self.shared.notify_waiters(damaged, dead);
         }
         claims.claimed
     }
@@ -583,6 +607,29 @@ impl Lane {
             .filter_map(|queued| state.claims.remove(&queued.claimed.id))
             .collect::<Vec<_>>();
         taken.into_iter().map(|tracked| tracked.claim).collect()
+    }
+
+    /// Returns what is queued and waits until every attempt has ended and is recorded, after the lane was
+    /// [ended](Self::end). Nothing of this process is in flight afterwards.
+    pub(crate) async fn finish(&self) {
+        loop {
+            // Deliveries may still come from commits that began before.
+            if let Err(error) = self.return_queued().await {
+                tracing::warn!(destination = %self.id, %error, "could not return queued deliveries to the store");
+            }
+            if self.slots.available_permits() == SLOTS {
+                break;
+            }
+            tokio::time::sleep(FINISH_POLL).await;
+        }
+        if let Err(error) = self.save_state().await {
+            tracing::warn!(destination = %self.id, %error, "could not save the state of a lane");
+        }
+    }
+
+    /// Deliveries of this lane in memory, whose attempts have not begun or not ended.
+    pub(crate) fn deliveries_in_memory(&self) -> usize {
+        SLOTS - self.slots.available_permits()
     }
 
     /// Whether the lane is idle although a due delivery could start now.

@@ -5,5 +5,6 @@
 mod configuration;
 mod lost_claims;
 mod ownership;
+mod several_nodes;
 mod support;
 mod unknown_outcomes;

@@ -20,7 +20,7 @@ use surehook_core::{
     },
 };
 use surehook_engine::{
-    ConfigChangeError, Engine, EngineParts,
+    ConfigChangeError, Engine, EngineParts, NodeIdentity,
     body_memory::BodyReservation,
     ingest::{InboundRequest, IngestError, ReceiveOutcome},
     programs::AllowedPrograms,
@@ -81,17 +81,7 @@ impl TestEngine {
 
     /// Receives a request with this idempotency key.
     pub(crate) async fn receive(&self, key: &str) -> Result<ReceiveOutcome, IngestError> {
-        let mut headers = HeaderMap::new();
-        headers.insert("idempotency-key", key.parse().unwrap());
-        let mut request = InboundRequest {
-            path: String::new(),
-            query: None,
-            headers,
-            body: Bytes::from(format!(r#"{{"order":"{key}"}}"#)),
-            remote: "192.0.2.1".into(),
-            memory: BodyReservation::default(),
-        };
-        self.engine.receive(&self.engine.source("shop").unwrap(), &mut request).await
+        receive(&self.engine, key).await
     }
 
     /// Makes the engine load the configuration.
@@ -119,6 +109,24 @@ impl TestEngine {
         let saved = self.store.load_lanes().await.unwrap();
         saved.get(&self.destination).is_some_and(|lane| lane.paused.is_some())
     }
+}
+
+/// Makes an engine receive a request with this idempotency key.
+pub(crate) async fn receive(
+    engine: &Arc<Engine>,
+    key: &str,
+) -> Result<ReceiveOutcome, IngestError> {
+    let mut headers = HeaderMap::new();
+    headers.insert("idempotency-key", key.parse().unwrap());
+    let mut request = InboundRequest {
+        path: String::new(),
+        query: None,
+        headers,
+        body: Bytes::from(format!(r#"{{"order":"{key}"}}"#)),
+        remote: "192.0.2.1".into(),
+        memory: BodyReservation::default(),
+    };
+    engine.receive(&engine.source("shop").unwrap(), &mut request).await
 }
 
 /// Random numbers that panic once when they are armed: at the jitter of the next retry.
@@ -154,7 +162,7 @@ impl Resolver for UnknownNames {
     }
 }
 
-async fn start_engine(store: Arc<FaultyStore>, rng: Arc<PanickingRng>) -> Arc<Engine> {
+pub(crate) async fn start_engine(store: Arc<FaultyStore>, rng: Arc<PanickingRng>) -> Arc<Engine> {
     let parts = EngineParts {
         store,
         clock: Arc::new(SystemClock),
@@ -172,6 +180,7 @@ async fn start_engine(store: Arc<FaultyStore>, rng: Arc<PanickingRng>) -> Arc<En
         idempotency_limits: KeyLimits::default(),
         sockets_max: 1000,
         stuck_after: Duration::from_secs(300),
+        node: NodeIdentity { name: "test".to_owned(), address: None },
     };
     Engine::start(parts).await.unwrap()
 }

@@ -26,7 +26,7 @@ async fn request_of_unknown_outcome_is_refused_and_its_repetition_stored_once() 
         assert_eq!(refused.code(), "outcome_unknown");
         assert_eq!(repeated.received[0].duplicate, is_stored, "{fault:?}");
     }
-    assert_eq!(test.store.counts().events, 2);
+    assert_eq!(test.store.counts().await.unwrap().events, 2);
     // The event stored with an unknown outcome is delivered, too, although no lane received it.
     let deliveries = test.wait_until_all_ended().await;
     assert_eq!((deliveries.len(), test.engine.inbox().deliveries().len()), (2, 2));
@@ -44,7 +44,7 @@ async fn settlement_of_unknown_outcome_is_tried_until_it_is_recorded() {
 
     assert_eq!(deliveries.len(), 1);
     assert_eq!((deliveries[0].status, deliveries[0].attempts), (DeliveryStatus::Succeeded, 1));
-    assert_eq!(test.store.counts().attempts, 1);
+    assert_eq!(test.store.counts().await.unwrap().attempts, 1);
     assert_eq!(test.engine.inbox().deliveries().len(), 1);
     let metrics = test.engine.telemetry().render();
     assert!(metrics.contains("surehook_leases_lost_total 0"), "{metrics}");

@@ -13,7 +13,7 @@ use surehook_core::{
     destination::DestinationSpec,
     lane::{BacklogDrain, LanePause},
 };
-use surehook_engine::LaneError;
+use surehook_engine::{LaneError, LaneStates};
 use surehook_retry::circuit::CircuitState;
 use surehook_types::ids::DestinationId;
 
@@ -30,11 +30,8 @@ use crate::{
 };
 
 /// The state of a destination's lane; `None` if it has none because its settings are unusable.
-pub(super) fn destination_state(
-    server: &ServerState,
-    id: DestinationId,
-) -> Option<DestinationState> {
-    let state = server.engine.lane_state(id)?;
+pub(super) fn destination_state(lanes: &LaneStates, id: DestinationId) -> Option<DestinationState> {
+    let state = lanes.find(id)?;
     let holds = state.is_holding();
     let open_until = match state.circuit {
         CircuitState::Open { until, .. } => Some(until),
@@ -47,9 +44,8 @@ pub(super) fn destination_state(
         circuit: state.circuit.as_str().to_owned(),
         open_until,
         cooling_until: state.cool_until,
-        hold: server
-            .engine
-            .lane_hold(id)
+        hold: lanes
+            .find_hold(id)
             .map(|(until, hold)| DestinationHold { until, reason: hold.as_str().to_owned() }),
         drain: state.drain.map(|BacklogDrain { rate, until }| DestinationDrain { rate, until }),
         holds,
@@ -61,6 +57,7 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
         Operation::new(id, summary)
             .path::<ResourceRef<DestinationSpec>>("id")
             .problem(409, &["destination_misconfigured"])
+            .problem(503, &["owner_unavailable"])
     };
     let path = |what: &str| format!("/api/v1/destinations/{{id}}/{what}");
     let pause_operation = operation("pause_destination", "Pause deliveries to a destination.")
@@ -119,12 +116,14 @@ pub(crate) async fn probe_destination(
 ) -> Result<Json<ProbeResponse>, Problem> {
     let id = find_destination(&server, &id).await?;
     let attempt = server.engine.probe(id).await?;
-    let names = server.engine.store().load_configuration().await?.all_secret_names();
+    let configuration = server.engine.store().load_configuration().await?;
+    let names = configuration.all_secret_names();
+    let lanes = server.engine.load_lane_states(&configuration).await?;
     Ok(Json(ProbeResponse {
         delivery: attempt.delivery,
         succeeded: attempt.attempt.class.is_none(),
         attempt: deliveries::attempt_response(&attempt, &names),
-        state: destination_state(&server, id),
+        state: destination_state(&lanes, id),
     }))
 }
 
@@ -133,6 +132,10 @@ impl From<LaneError> for Problem {
         let code = match error {
             LaneError::NoLane => "destination_misconfigured",
             LaneError::NothingPending => "nothing_waits",
+            LaneError::NoAnswer | LaneError::NotDone(_) => {
+                let status = StatusCode::SERVICE_UNAVAILABLE;
+                return Self::new(status, "owner_unavailable", error.to_string()).retry_after(5);
+            }
             LaneError::Store(error) => return Self::from(error),
         };
         Self::new(StatusCode::CONFLICT, code, error.to_string())

@@ -17,6 +17,7 @@ use surehook_core::{
     source::SourceSpec,
     store::{ConfigChange, Configuration, StoredObject},
 };
+use surehook_engine::LaneStates;
 use surehook_types::{
     ids::{DestinationIdKind, Id, IdKind, RouteIdKind, SourceIdKind},
     name::Name,
@@ -57,7 +58,8 @@ pub(crate) trait Resource:
     fn name(&self) -> Option<&str>;
     fn put(id: Id<Self::IdKind>, spec: Self) -> ConfigChange;
     fn delete(id: Id<Self::IdKind>) -> ConfigChange;
-    fn state(&self, server: &ServerState, id: Id<Self::IdKind>) -> Self::State;
+    /// `lanes` is given for kinds that have a [state](Self::HAS_STATE).
+    fn state(&self, lanes: Option<&LaneStates>, id: Id<Self::IdKind>) -> Self::State;
 }
 
 impl Resource for SourceSpec {
@@ -88,7 +90,7 @@ impl Resource for SourceSpec {
     fn delete(id: Id<SourceIdKind>) -> ConfigChange {
         ConfigChange::DeleteSource(id)
     }
-    fn state(&self, _: &ServerState, _: Id<SourceIdKind>) -> SourceStatus {
+    fn state(&self, _: Option<&LaneStates>, _: Id<SourceIdKind>) -> SourceStatus {
         SourceStatus { verified: self.is_verified() }
     }
 }
@@ -116,8 +118,8 @@ impl Resource for DestinationSpec {
     fn delete(id: Id<DestinationIdKind>) -> ConfigChange {
         ConfigChange::DeleteDestination(id)
     }
-    fn state(&self, server: &ServerState, id: Id<DestinationIdKind>) -> DestinationStatus {
-        DestinationStatus { state: lanes::destination_state(server, id) }
+    fn state(&self, lanes: Option<&LaneStates>, id: Id<DestinationIdKind>) -> DestinationStatus {
+        DestinationStatus { state: lanes.and_then(|lanes| lanes::destination_state(lanes, id)) }
     }
 }
 
@@ -144,7 +146,7 @@ impl Resource for RouteSpec {
     fn delete(id: Id<RouteIdKind>) -> ConfigChange {
         ConfigChange::DeleteRoute(id)
     }
-    fn state(&self, _: &ServerState, _: Id<RouteIdKind>) -> NoRuntimeState {
+    fn state(&self, _: Option<&LaneStates>, _: Id<RouteIdKind>) -> NoRuntimeState {
         NoRuntimeState {}
     }
 }
@@ -249,10 +251,21 @@ pub(super) fn find_resource<'a, R: Resource>(
 
 /// The masked settings and the runtime state.
 fn resource_json<R: Resource>(
-    server: &ServerState,
+    lanes: Option<&LaneStates>,
     stored: &StoredObject<Id<R::IdKind>, R>,
 ) -> Value {
-    masked_spec::mask_stored_with_state(stored, stored.spec.state(server, stored.id))
+    masked_spec::mask_stored_with_state(stored, stored.spec.state(lanes, stored.id))
+}
+
+/// The states of lanes, for kinds of resources that show them.
+async fn load_lane_states<R: Resource>(
+    server: &ServerState,
+    configuration: &Configuration,
+) -> Result<Option<LaneStates>, Problem> {
+    Ok(match R::HAS_STATE {
+        true => Some(server.engine.load_lane_states(configuration).await?),
+        false => None,
+    })
 }
 
 /// The `ETag` covers the settings only: the state changes by itself, and a conditional change of the
@@ -265,7 +278,9 @@ pub(super) async fn resource_response<R: Resource>(
     let configuration = server.engine.store().load_configuration().await?;
     let found = find_resource::<R>(&configuration, id_or_name)?;
     let tag = ETag::from_value(&masked_spec::mask_stored(found));
-    Ok(VersionedJson { status, tag, has_state: R::HAS_STATE, value: resource_json(server, found) })
+    let lanes = load_lane_states::<R>(server, &configuration).await?;
+    let value = resource_json(lanes.as_ref(), found);
+    Ok(VersionedJson { status, tag, has_state: R::HAS_STATE, value })
 }
 
 async fn list<R: Resource>(
@@ -281,7 +296,8 @@ async fn list<R: Resource>(
     let rest = all.into_iter().filter(|stored| after.is_none_or(|after| stored.id.uuid() < after));
     let page: Vec<_> = rest.take(limit).collect();
     let next = page.last().filter(|_| page.len() == limit).map(|stored| stored.id.to_string());
-    let data = page.into_iter().map(|stored| resource_json(&server, stored)).collect();
+    let lanes = load_lane_states::<R>(&server, &configuration).await?;
+    let data = page.into_iter().map(|stored| resource_json(lanes.as_ref(), stored)).collect();
     Ok(Json(ListResponse { data, next_cursor: next }))
 }
 

@@ -15,7 +15,7 @@ use surehook_messaging::{send_limits::SendLimits, store::MessageStore};
 use surehook_retry::DeadReason;
 use surehook_types::{ids::DestinationId, store_error::StoreError, time::Timestamp};
 
-use super::lanes;
+use super::lanes::destination_state;
 use crate::{
     ServerState,
     openapi::{ApiTable, Operation},
@@ -42,6 +42,7 @@ pub(crate) async fn get_stats(
     let now = server.engine.clock().now();
     let oldest = store.find_oldest_due(now).await?;
     let configuration = store.load_configuration().await?;
+    let lanes = server.engine.load_lane_states(&configuration).await?;
     let sent = DailySends::load(server.engine.message_store(), now).await?;
     let destinations = configuration
         .destinations
@@ -57,12 +58,12 @@ pub(crate) async fn get_stats(
             oldest_pending_age_seconds: oldest
                 .get(&destination.id)
                 .map(|at| now.since(*at).as_secs()),
-            cooling_until: server.engine.cooling_until(destination.id),
+            cooling_until: lanes.cooling_until(destination.id),
             sent_today,
             warn_at: limits.warn_at,
             stop_at: limits.stop_at,
             warning_reached: sent_today.is_some_and(|sent| limits.should_warn(sent)),
-            state: lanes::destination_state(&server, destination.id),
+            state: destination_state(&lanes, destination.id),
         })
         .collect();
     let count = |status: DeliveryStatus| counts.by_status.get(&status).copied().unwrap_or(0);
@@ -101,11 +102,11 @@ impl DailySends {
 
 pub(crate) async fn get_dead_letter_stats(
     State(server): State<Arc<ServerState>>,
-) -> Json<BTreeMap<String, DeadReasonStats>> {
-    let counts = server.engine.store().counts();
+) -> Result<Json<BTreeMap<String, DeadReasonStats>>, Problem> {
+    let counts = server.engine.store().counts().await?;
     let entry = |reason: &DeadReason| {
         let count = counts.dead.get(reason).copied().unwrap_or_default();
         (reason.as_str().to_owned(), DeadReasonStats { total: count.total, pending: count.pending })
     };
-    Json(DeadReason::ALL.iter().map(entry).collect())
+    Ok(Json(DeadReason::ALL.iter().map(entry).collect()))
 }

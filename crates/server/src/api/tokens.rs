@@ -118,6 +118,7 @@ pub(crate) async fn create_token(
     run_to_completion(async move {
         server.engine.store().add_token(token.clone()).await?;
         server.tokens.add(token);
+        server.engine.announce_token_change();
         Ok(())
     })
     .await?;
@@ -150,10 +151,10 @@ fn check_urls(urls: Vec<UrlPattern>) -> Result<Arc<[UrlPattern]>, Problem> {
 pub(crate) async fn create_login_link(
     State(server): State<Arc<ServerState>>,
     hash: Option<Extension<TokenHash>>,
-) -> (StatusCode, Json<LoginLink>) {
+) -> Result<(StatusCode, Json<LoginLink>), Problem> {
     let creator = hash.and_then(|Extension(hash)| server.tokens.find_by_hash(&hash));
-    let (path, expires_at) = server.create_login_link_for(creator.as_ref());
-    (StatusCode::CREATED, Json(LoginLink { path, expires_at }))
+    let (path, expires_at) = server.create_login_link_for(creator.as_ref()).await?;
+    Ok((StatusCode::CREATED, Json(LoginLink { path, expires_at })))
 }
 
 pub(crate) async fn revoke_token(
@@ -166,7 +167,7 @@ pub(crate) async fn revoke_token(
         let removed = server.engine.store().remove_token(id, now).await?;
         if removed == RemoveTokenResult::Removed {
             server.tokens.remove(id);
-            server.login_links.remove_created_by(id);
+            server.engine.announce_token_change();
         }
         Ok(removed)
     });

@@ -141,7 +141,7 @@ pub async fn concurrent_claims_never_return_the_same_delivery(fixture: StoreFixt
 
     assert_eq!(all.len(), MANY);
     assert_eq!(all.iter().collect::<BTreeSet<_>>().len(), MANY, "a delivery was claimed twice");
-    assert_eq!(fixture.count_deliveries(DeliveryStatus::InFlight), 200);
+    assert_eq!(fixture.count_deliveries(DeliveryStatus::InFlight).await, 200);
 }
 
 pub async fn released_delivery_is_due_now_without_an_attempt(mut fixture: StoreFixture) {
@@ -253,8 +253,8 @@ pub async fn deliveries_in_flight_at_a_crash_are_due_after_restart(mut fixture: 
 
     assert_eq!(
         (
-            fixture.count_deliveries(DeliveryStatus::Pending),
-            fixture.count_deliveries(DeliveryStatus::InFlight)
+            fixture.count_deliveries(DeliveryStatus::Pending).await,
+            fixture.count_deliveries(DeliveryStatus::InFlight).await
         ),
         (2, 0)
     );

@@ -246,13 +246,16 @@ pub async fn deleting_a_destination_cancels_unfinished_deliveries(mut fixture: S
         assert_eq!(delivery.ended_at == Some(fixture.now), status == cancelled);
     }
     assert_eq!(
-        (fixture.count_deliveries(cancelled), fixture.count_deliveries(DeliveryStatus::Pending)),
+        (
+            fixture.count_deliveries(cancelled).await,
+            fixture.count_deliveries(DeliveryStatus::Pending).await
+        ),
         (3, 5)
     );
     assert_eq!(
         (
-            fixture.count_deliveries(DeliveryStatus::InFlight),
-            fixture.count_deliveries(DeliveryStatus::Scheduled)
+            fixture.count_deliveries(DeliveryStatus::InFlight).await,
+            fixture.count_deliveries(DeliveryStatus::Scheduled).await
         ),
         (0, 0)
     );
@@ -283,7 +286,7 @@ pub async fn delivery_to_deleted_or_unknown_destination_is_not_stored(fixture: S
     let event = fixture.accept(NewEvent { deliveries, ..fixture.new_event() }).await;
 
     assert_eq!(fixture.only_delivery(event).await.destination, fixture.mail);
-    assert_eq!(fixture.count_deliveries(DeliveryStatus::Pending), 1);
+    assert_eq!(fixture.count_deliveries(DeliveryStatus::Pending).await, 1);
 }
 
 pub async fn deleted_source_and_destination_can_be_created_again(mut fixture: StoreFixture) {
@@ -336,8 +339,8 @@ async fn cancel_all(fixture: &StoreFixture) {
     while fixture.cancel_for_deleted_destinations().await.unwrap() {}
 }
 
-fn count_all(fixture: &StoreFixture) -> u64 {
-    fixture.counts().by_status.values().sum()
+async fn count_all(fixture: &StoreFixture) -> u64 {
+    fixture.counts().await.by_status.values().sum()
 }
 
 async fn assert_nothing_is_due(fixture: &StoreFixture) {
@@ -369,7 +372,7 @@ pub async fn large_backlog_of_deleted_destination_is_cancelled_in_slices(
     for _ in 0..2 {
         fixture.wait(Duration::from_secs(1));
         assert!(fixture.cancel_for_deleted_destinations().await.unwrap(), "there is more");
-        assert_eq!(count_all(&fixture), u64::try_from(BACKLOG).unwrap());
+        assert_eq!(count_all(&fixture).await, u64::try_from(BACKLOG).unwrap());
         assert_nothing_is_due(&fixture).await;
         fixture.reopen().await;
     }
@@ -380,7 +383,7 @@ pub async fn large_backlog_of_deleted_destination_is_cancelled_in_slices(
     cancel_all(&fixture).await;
 
     assert_eq!(
-        fixture.count_deliveries(DeliveryStatus::Cancelled),
+        fixture.count_deliveries(DeliveryStatus::Cancelled).await,
         u64::try_from(BACKLOG).unwrap()
     );
     for event in events {
@@ -410,7 +413,7 @@ pub async fn delivery_not_yet_cancelled_behaves_as_cancelled(fixture: StoreFixtu
 
     cancel_all(&fixture).await;
     assert_eq!(
-        fixture.count_deliveries(DeliveryStatus::Cancelled),
+        fixture.count_deliveries(DeliveryStatus::Cancelled).await,
         u64::try_from(BACKLOG).unwrap()
     );
 }
@@ -426,7 +429,7 @@ pub async fn recreated_destination_gets_no_old_deliveries(fixture: StoreFixture)
 
     assert_eq!(fixture.claim_one(fixture.crm).await.event, new);
     assert_eq!(
-        fixture.count_deliveries(DeliveryStatus::Cancelled),
+        fixture.count_deliveries(DeliveryStatus::Cancelled).await,
         u64::try_from(BACKLOG).unwrap()
     );
 }

@@ -1,15 +1,21 @@
-//! Owners of lanes and leaders of duties: what an earlier one does has no effect.
+//! Owners of lanes and leaders of duties: what an earlier one does has no effect. What nodes tell each
+//! other.
 
 use std::time::Duration;
 
 use surehook_core::{
+    access::{ApiToken, Role},
     decision::NotRoutedReason,
     delivery::state::DeliveryStatus,
     lane::{LanePause, SavedLaneState},
-    store::{AbandonedClaim, Duty, NextStep, SettleResult},
+    store::{
+        AbandonedClaim, ConfigChange, Duty, HandoverRow, LANE_REQUESTS_KEPT, LaneAction,
+        LaneAnswer, LaneRequest, NextStep, NodeRow, SettleResult, Signal, SignalBatch,
+        SignalPosition,
+    },
 };
 use surehook_retry::DeadReason;
-use surehook_types::ids::NodeId;
+use surehook_types::ids::{NodeId, TokenId};
 
 use super::{StoreFixture, fixture::held_claim};
 
@@ -20,12 +26,10 @@ pub async fn epoch_of_a_lane_grows_with_each_owner(mut fixture: StoreFixture) {
         assert!(fixture.epoch > last, "{:?} after {last:?}", fixture.epoch);
         last = fixture.epoch;
     }
-    let node: NodeId = fixture.new_id();
-    fixture.register_node(node).await.unwrap();
-    assert!(fixture.renew_node(node).await.unwrap().is_some());
-    let first = fixture.acquire_lanes(node, vec![fixture.crm]).await.unwrap();
-    let again = fixture.acquire_lanes(node, vec![fixture.crm]).await.unwrap();
-    assert_eq!(again, first, "the owner stays, and so does the epoch");
+    assert!(fixture.renew_node(fixture.node).await.unwrap().is_some());
+    let again = fixture.acquire_lanes(fixture.node, vec![fixture.crm]).await.unwrap();
+    assert_eq!(again.len(), 1);
+    assert_eq!(again[0].epoch, last, "the owner stays, and so does the epoch");
 }
 
 pub async fn claim_under_an_outdated_epoch_claims_nothing(mut fixture: StoreFixture) {
@@ -83,8 +87,7 @@ pub async fn state_saved_by_an_earlier_owner_is_ignored(mut fixture: StoreFixtur
 pub async fn duty_is_led_under_a_term_that_grows_with_each_leader(mut fixture: StoreFixture) {
     let mut last = None;
     for _ in 0..2 {
-        let node: NodeId = fixture.new_id();
-        fixture.register_node(node).await.unwrap();
+        let node = fixture.add_node("leader").await;
         let led = fixture.lead_duties(node, Duty::ALL.to_vec()).await.unwrap();
         let again = fixture.lead_duties(node, Duty::ALL.to_vec()).await.unwrap();
 
@@ -94,5 +97,195 @@ pub async fn duty_is_led_under_a_term_that_grows_with_each_leader(mut fixture: S
         last = Some(led[0].term);
         fixture.remove_node(node).await.unwrap();
         fixture.reopen().await;
+    }
+}
+
+pub async fn lane_has_one_owner_until_it_is_given_back(fixture: StoreFixture) {
+    let (crm, mail) = (fixture.crm, fixture.mail);
+    let second = fixture.add_node("second").await;
+    let acquire = async |node, lanes| {
+        let owned = fixture.acquire_lanes(node, lanes).await.unwrap();
+        owned.iter().map(|lane| lane.destination).collect::<Vec<_>>()
+    };
+
+    assert!(acquire(second, vec![crm, mail]).await.is_empty(), "the first node owns both");
+    fixture.release_lanes(second, vec![mail]).await.unwrap();
+    assert_eq!(acquire(fixture.node, vec![mail]).await, [mail], "only the owner gives it back");
+    fixture.release_lanes(fixture.node, vec![crm]).await.unwrap();
+
+    assert_eq!(acquire(second, vec![crm, mail]).await, [crm]);
+    assert!(acquire(fixture.node, vec![crm]).await.is_empty());
+}
+
+pub async fn report_names_nodes_with_what_they_own(fixture: StoreFixture) {
+    let second = fixture.add_node("second").await;
+    fixture.release_lanes(fixture.node, vec![fixture.crm]).await.unwrap();
+    fixture.acquire_lanes(second, vec![fixture.crm]).await.unwrap();
+    fixture.lead_duties(second, vec![Duty::Prune]).await.unwrap();
+
+    let report = fixture.load_nodes().await.unwrap();
+
+    let named: Vec<_> = report.nodes.iter().map(|node| (node.id, node.name.as_str())).collect();
+    assert_eq!(named, [(fixture.node, "first"), (second, "second")]);
+    let NodeRow { version, address, is_alive, .. } = &report.nodes[1];
+    assert_eq!((version.as_str(), *is_alive), ("1.0.0", true));
+    assert_eq!(address.unwrap().to_string(), "192.0.2.1:8080");
+    let owner = |destination| {
+        let mut lanes = report.lanes.iter();
+        lanes.find(|lane| lane.destination == destination).unwrap().owner
+    };
+    assert_eq!(owner(fixture.crm), Some(second));
+    assert_eq!(owner(fixture.mail), Some(fixture.node));
+    let leaders: Vec<_> = report.duties.iter().map(|row| (row.duty, row.leader)).collect();
+    assert!(leaders.contains(&(Duty::Prune, Some(second))), "{leaders:?}");
+    let HandoverRow { destination, from, to, is_planned, .. } = report.handovers[0];
+    assert_eq!((destination, from, to), (fixture.crm, Some(fixture.node), second));
+    assert!(is_planned);
+}
+
+pub async fn leaving_node_keeps_its_lanes_until_it_is_removed(fixture: StoreFixture) {
+    let second = fixture.add_node("second").await;
+    fixture.release_lanes(fixture.node, vec![fixture.crm]).await.unwrap();
+    fixture.acquire_lanes(second, vec![fixture.crm]).await.unwrap();
+    let owner = async || {
+        let report = fixture.load_nodes().await.unwrap();
+        report.lanes.iter().find(|lane| lane.destination == fixture.crm).unwrap().owner
+    };
+
+    fixture.begin_leaving(second).await.unwrap();
+    let report = fixture.load_nodes().await.unwrap();
+    let leaving: Vec<_> = report.nodes.iter().map(|node| node.is_leaving).collect();
+    assert_eq!(leaving, [false, true]);
+    assert!(fixture.renew_node(second).await.unwrap().is_some(), "it keeps its lease");
+    assert_eq!(owner().await, Some(second));
+
+    fixture.remove_node(second).await.unwrap();
+    let report = fixture.load_nodes().await.unwrap();
+    assert!(report.nodes.iter().all(|node| node.id != second || !node.is_alive));
+    assert_eq!(owner().await, None, "what a removed node owned is free");
+    let taken = fixture.acquire_lanes(fixture.node, vec![fixture.crm]).await.unwrap();
+    assert_eq!(taken.len(), 1);
+}
+
+pub async fn signals_reach_every_other_node_once(fixture: StoreFixture) {
+    let (second, third) = (fixture.add_node("second").await, fixture.add_node("third").await);
+    let start = async |node| poll(&fixture, node, None).await.position;
+    let (first_at, second_at, third_at) =
+        (start(fixture.node).await, start(second).await, start(third).await);
+    let signals = vec![Signal::LaneDue(fixture.crm), Signal::LiveUpdates("[1, 2]".to_owned())];
+
+    fixture.publish_signals(second, signals.clone()).await.unwrap();
+    fixture.publish_signals(third, vec![Signal::TokensChanged]).await.unwrap();
+
+    let first = poll(&fixture, fixture.node, Some(first_at)).await;
+    assert_eq!(first.signals, [&signals[..], &[Signal::TokensChanged]].concat());
+    assert!(!first.has_gap);
+    assert_eq!(poll(&fixture, second, Some(second_at)).await.signals, [Signal::TokensChanged]);
+    assert_eq!(poll(&fixture, third, Some(third_at)).await.signals, signals);
+    let again = poll(&fixture, fixture.node, Some(first.position)).await;
+    assert!(again.signals.is_empty(), "{again:?}");
+    assert!(poll(&fixture, third, None).await.signals.is_empty(), "earlier ones are not for it");
+}
+
+pub async fn waiting_poll_returns_as_soon_as_a_signal_is_published(fixture: StoreFixture) {
+    let second = fixture.add_node("second").await;
+    let start = poll(&fixture, second, None).await.position;
+    let store = fixture.store();
+    let long = Duration::from_secs(600);
+    let waiting =
+        tokio::spawn(async move { store.poll_signals(second, Some(start), long).await.unwrap() });
+    let signal = Signal::LaneDue(fixture.crm);
+
+    // It may not wait yet. Nothing that is published is missed.
+    fixture.publish_signals(fixture.node, vec![signal.clone()]).await.unwrap();
+
+    assert_eq!(waiting.await.unwrap().signals, [signal]);
+}
+
+pub async fn poll_returns_the_versions_of_configuration_and_tokens(fixture: StoreFixture) {
+    let before = poll(&fixture, fixture.node, None).await;
+
+    fixture.apply(ConfigChange::DeleteDestination(fixture.mail)).await;
+    let changed = poll(&fixture, fixture.node, Some(before.position)).await;
+    assert!(changed.configuration > before.configuration);
+    assert_eq!(changed.configuration, fixture.load_configuration_version().await.unwrap());
+    assert_eq!(changed.tokens, before.tokens);
+
+    let mut last = changed.tokens;
+    for role in [Role::Admin, Role::Viewer] {
+        fixture.add_token(token(&fixture, role)).await.unwrap();
+        let tokens = poll(&fixture, fixture.node, None).await.tokens;
+        assert!(tokens > last, "{tokens:?} after {last:?}");
+        last = tokens;
+    }
+    let viewer = token(&fixture, Role::Viewer).id;
+    fixture.remove_token(viewer, fixture.now).await.unwrap();
+    assert!(poll(&fixture, fixture.node, None).await.tokens > last);
+}
+
+pub async fn lane_request_is_listed_for_the_owner_until_it_is_answered(fixture: StoreFixture) {
+    let second = fixture.add_node("second").await;
+    let request = |action| LaneRequest {
+        id: fixture.new_id(),
+        destination: fixture.crm,
+        action,
+        requested_at: fixture.now,
+    };
+    let pause = request(LaneAction::Pause { reason: Some("maintenance".to_owned()) });
+    let resume = request(LaneAction::Resume { rate: Some("10/s".parse().unwrap()) });
+    for added in [&pause, &resume, &pause] {
+        fixture.add_lane_request(added.clone()).await.unwrap();
+    }
+
+    assert!(fixture.list_lane_requests(second).await.unwrap().is_empty());
+    let listed = fixture.list_lane_requests(fixture.node).await.unwrap();
+    assert_eq!(listed, [pause.clone(), resume.clone()]);
+    assert_eq!(fixture.find_lane_answer(pause.id).await.unwrap(), None);
+
+    let failed = LaneAnswer::Failed("no".to_owned());
+    for answer in [LaneAnswer::Done, failed.clone()] {
+        fixture.answer_lane_request(pause.id, answer).await.unwrap();
+    }
+    assert_eq!(fixture.find_lane_answer(pause.id).await.unwrap(), Some(LaneAnswer::Done));
+    // The next owner finds what is left.
+    fixture.release_lanes(fixture.node, vec![fixture.crm]).await.unwrap();
+    fixture.acquire_lanes(second, vec![fixture.crm]).await.unwrap();
+    assert_eq!(fixture.list_lane_requests(second).await.unwrap(), [resume]);
+}
+
+pub async fn old_lane_requests_are_removed(mut fixture: StoreFixture) {
+    let request = |fixture: &StoreFixture| LaneRequest {
+        id: fixture.new_id(),
+        destination: fixture.crm,
+        action: LaneAction::Probe,
+        requested_at: fixture.now,
+    };
+    let old = request(&fixture);
+    fixture.add_lane_request(old).await.unwrap();
+    fixture.wait(LANE_REQUESTS_KEPT + Duration::from_millis(1));
+    let recent = request(&fixture);
+
+    fixture.add_lane_request(recent.clone()).await.unwrap();
+
+    assert_eq!(fixture.list_lane_requests(fixture.node).await.unwrap(), [recent]);
+}
+
+async fn poll(fixture: &StoreFixture, node: NodeId, after: Option<SignalPosition>) -> SignalBatch {
+    fixture.poll_signals(node, after, Duration::ZERO).await.unwrap()
+}
+
+/// The only token with this role.
+fn token(fixture: &StoreFixture, role: Role) -> ApiToken {
+    let number = role as u8 + 1;
+    ApiToken {
+        id: TokenId::new(fixture.now, u128::from(number) << 100),
+        hash: [number; 32],
+        name: None,
+        role,
+        created_at: fixture.now,
+        expires_at: None,
+        namespaces: None,
+        urls: None,
+        session: None,
     }
 }

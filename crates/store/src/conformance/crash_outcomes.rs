@@ -92,7 +92,7 @@ pub async fn abandoned_claim_applies_the_crash_outcome(mut fixture: StoreFixture
     assert_eq!(kinds(&fixture, event).await, [EventDecisionKind::OutcomeUnknown]);
     let late = fixture.settlement(&claimed, NextStep::Succeeded);
     assert_eq!(fixture.settle(late).await.unwrap(), SettleResult::ClaimLost);
-    let counts = fixture.counts();
+    let counts = fixture.counts().await;
     assert_eq!((counts.attempts, counts.dead[&DeadReason::Ambiguous].pending), (1, 1));
     // It may have arrived: a user decides whether it is sent again, not a duplicate.
     assert!(fixture.expect_duplicate(fixture.repeat_of(&first)).await.revived.is_empty());
@@ -211,7 +211,7 @@ pub async fn all_crash_outcomes_are_applied_after_a_crash(mut fixture: StoreFixt
         assert_eq!(fixture.delivery_statuses(event).await, [status]);
     }
     assert_eq!(
-        (fixture.counts().attempts, fixture.count_deliveries(DeliveryStatus::InFlight)),
+        (fixture.counts().await.attempts, fixture.count_deliveries(DeliveryStatus::InFlight).await),
         (10, 0)
     );
 }

@@ -14,7 +14,7 @@ use std::{
 
 use async_trait::async_trait;
 use surehook_core::{
-    access::ApiToken,
+    access::{ApiToken, StoredLoginLink, TokenHash},
     callback::{CallbackResult, DueCallback},
     clock::{SavedClock, StoredClock},
     dead_letters::{DeadLetterGroup, DeadLetterGroupCursor, DeadLetterGroupFilter},
@@ -36,11 +36,13 @@ use surehook_core::{
     rollup::{RollupCounts, RollupQuery},
     store::{
         AbandonedClaim, AdminStore, AdmitResult, CancelResult, ClaimBatch, ConfigChange,
-        ConfigChangeResult, ConfigVersion, Configuration, CoordinationStore, DeliveryDetail,
-        DeliveryFilter, DeliveryRow, DeliveryStore, DuplicateDetail, Duty, EventDetail,
-        EventFilter, EventRow, HeldClaim, HistoryFilter, IngestStore, JoinRequest, JoinResult,
-        LedDuty, ListPage, NodeLease, OwnedLane, PageRequest, PruneReport, RecordedDelivery,
-        RemoveTokenResult, ReplayResult, SettleResult, Settlement, Store, StoreCounts, StoreHealth,
+        ConfigChangeResult, ConfigVersion, Configuration, CoordinationStore, DatabaseHealth,
+        DeliveryDetail, DeliveryFilter, DeliveryRow, DeliveryStore, DuplicateDetail, Duty,
+        EventDetail, EventFilter, EventRow, HeldClaim, HistoryFilter, IngestStore, JoinRequest,
+        JoinResult, LaneAnswer, LaneRequest, LedDuty, ListPage, NewNode, NodeLease, NodesReport,
+        OwnedLane, PageRequest, PruneReport, RecordedDelivery, RemoveTokenResult, ReplayResult,
+        SettleResult, Settlement, Signal, SignalBatch, SignalPosition, Store, StoreCounts,
+        StoreHealth,
     },
 };
 use surehook_dedup::ClaimKey;
@@ -50,7 +52,8 @@ use surehook_messaging::{
 };
 use surehook_types::{
     ids::{
-        DeliveryId, DestinationId, EventId, MediaId, NodeId, ReplayId, RequestId, SourceId, TokenId,
+        DeliveryId, DestinationId, EventId, LaneRequestId, MediaId, NodeId, ReplayId, RequestId,
+        SourceId, TokenId,
     },
     store_error::StoreError,
     time::Timestamp,
@@ -218,45 +221,54 @@ pass_on! { DeliveryStore;
     {}
 }
 
-#[async_trait]
-impl CoordinationStore for FaultyStore {
-    async fn register_node(&self, node: NodeId) -> Result<NodeLease, StoreError> {
-        self.run("register_node", self.store.register_node(node)).await?;
-        Ok(self.lock().ownership.lease)
-    }
+pass_on! { CoordinationStore;
+    fn begin_leaving(node: NodeId) -> ();
+    fn remove_node(node: NodeId) -> ();
+    fn release_lanes(node: NodeId, destinations: Vec<DestinationId>) -> ();
+    fn load_nodes() -> NodesReport;
+    fn publish_signals(node: NodeId, signals: Vec<Signal>) -> ();
+    fn poll_signals(node: NodeId, after: Option<SignalPosition>, wait: Duration) -> SignalBatch;
+    fn add_lane_request(request: LaneRequest) -> ();
+    fn list_lane_requests(node: NodeId) -> Vec<LaneRequest>;
+    fn answer_lane_request(id: LaneRequestId, answer: LaneAnswer) -> ();
+    fn find_lane_answer(id: LaneRequestId) -> Option<LaneAnswer>;
+    {
+        async fn register_node(&self, node: NewNode) -> Result<NodeLease, StoreError> {
+            self.run("register_node", self.store.register_node(node)).await?;
+            Ok(self.lock().ownership.lease)
+        }
 
-    async fn renew_node(&self, node: NodeId) -> Result<Option<NodeLease>, StoreError> {
-        self.run("renew_node", self.store.renew_node(node)).await?;
-        let mut state = self.lock();
-        let has_ended = mem::take(&mut state.lease_has_ended);
-        Ok((!has_ended).then_some(state.ownership.lease))
-    }
+        async fn renew_node(&self, node: NodeId) -> Result<Option<NodeLease>, StoreError> {
+            self.run("renew_node", self.store.renew_node(node)).await?;
+            if mem::take(&mut self.lock().lease_has_ended) {
+                self.store.remove_node(node).await?;
+                return Ok(None);
+            }
+            Ok(Some(self.lock().ownership.lease))
+        }
 
-    async fn remove_node(&self, node: NodeId) -> Result<(), StoreError> {
-        self.run("remove_node", self.store.remove_node(node)).await
-    }
+        async fn acquire_lanes(
+            &self,
+            node: NodeId,
+            destinations: Vec<DestinationId>,
+        ) -> Result<Vec<OwnedLane>, StoreError> {
+            let mut owned =
+                self.run("acquire_lanes", self.store.acquire_lanes(node, destinations)).await?;
+            let withheld = self.lock().ownership.withheld_lanes.clone();
+            owned.retain(|lane| !withheld.contains(&lane.destination));
+            Ok(owned)
+        }
 
-    async fn acquire_lanes(
-        &self,
-        node: NodeId,
-        destinations: Vec<DestinationId>,
-    ) -> Result<Vec<OwnedLane>, StoreError> {
-        let mut owned =
-            self.run("acquire_lanes", self.store.acquire_lanes(node, destinations)).await?;
-        let withheld = self.lock().ownership.withheld_lanes.clone();
-        owned.retain(|lane| !withheld.contains(&lane.destination));
-        Ok(owned)
-    }
-
-    async fn lead_duties(
-        &self,
-        node: NodeId,
-        duties: Vec<Duty>,
-    ) -> Result<Vec<LedDuty>, StoreError> {
-        let mut led_duties = self.run("lead_duties", self.store.lead_duties(node, duties)).await?;
-        let granted = self.lock().ownership.duties.clone();
-        led_duties.retain(|led| granted.contains(&led.duty));
-        Ok(led_duties)
+        async fn lead_duties(
+            &self,
+            node: NodeId,
+            duties: Vec<Duty>,
+        ) -> Result<Vec<LedDuty>, StoreError> {
+            let mut led = self.run("lead_duties", self.store.lead_duties(node, duties)).await?;
+            let granted = self.lock().ownership.duties.clone();
+            led.retain(|led| granted.contains(&led.duty));
+            Ok(led)
+        }
     }
 }
 
@@ -284,6 +296,8 @@ pass_on! { AdminStore;
     fn replay(id: DeliveryId, new: DeliveryId, now: Timestamp) -> ReplayResult;
     fn cancel(id: DeliveryId, now: Timestamp) -> CancelResult;
     fn cancel_for_deleted_destinations() -> bool;
+    fn counts() -> StoreCounts;
+    fn inspect_database() -> Option<DatabaseHealth>;
     fn count_held() -> BTreeMap<DeliveryStatus, u64>;
     fn find_oldest_due(now: Timestamp) -> BTreeMap<DestinationId, Timestamp>;
     fn prune(event_retention: Duration, now: Timestamp) -> PruneReport;
@@ -292,12 +306,10 @@ pass_on! { AdminStore;
     fn add_token(token: ApiToken) -> bool;
     fn list_tokens() -> Vec<ApiToken>;
     fn extend_session(id: TokenId, expires_at: Timestamp) -> ();
+    fn add_login_link(link: StoredLoginLink, now: Timestamp) -> ();
+    fn take_login_link(hash: TokenHash, now: Timestamp) -> Option<StoredLoginLink>;
     fn remove_token(id: TokenId, now: Timestamp) -> RemoveTokenResult;
     {
-        fn counts(&self) -> StoreCounts {
-            self.store.counts()
-        }
-
         fn health(&self) -> StoreHealth {
             self.store.health()
         }

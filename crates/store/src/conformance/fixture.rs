@@ -28,14 +28,14 @@ use surehook_core::{
     store::{
         AbandonedClaim, AdmitResult, AttemptRecord, ClaimedDelivery, ConfigChange,
         ConfigChangeResult, DeliveryDetail, DeliveryFilter, DeliveryRow, DuplicateOf, EventDetail,
-        EventFilter, EventRow, HeldClaim, ListPage, NextStep, PageRequest, PruneReport,
+        EventFilter, EventRow, HeldClaim, ListPage, NewNode, NextStep, PageRequest, PruneReport,
         ReplayResult, SettleResult, Settlement, Store, StoreCounts,
     },
 };
 use surehook_guard::timing::AttemptTiming;
 use surehook_retry::{AttemptFailure, FailureClass, ScheduleReason};
 use surehook_types::{
-    ids::{AttemptId, DeliveryId, DestinationId, EventId, Id, IdKind, SourceId},
+    ids::{AttemptId, DeliveryId, DestinationId, EventId, Id, IdKind, NodeId, SourceId},
     store_error::StoreError,
     time::{HumanDuration, Timestamp},
 };
@@ -54,7 +54,9 @@ pub struct StoreFixture {
     harness: Box<dyn StoreHarness>,
     store: Option<Arc<dyn Store>>,
     serial: AtomicU32,
-    /// The epoch under which this process owns the lanes of both destinations.
+    /// The node that owns the lanes of both destinations.
+    pub(super) node: NodeId,
+    /// The epoch under which it owns them.
     pub(super) epoch: LaneEpoch,
     /// The current time, which only [`Self::wait`] changes.
     pub now: Timestamp,
@@ -87,6 +89,7 @@ impl StoreFixture {
             harness: Box::new(harness),
             store: Some(store),
             serial: AtomicU32::new(1),
+            node: NodeId::new(now, 0),
             epoch: LaneEpoch::default(),
             now,
             shop: SourceId::new(now, 0),
@@ -109,12 +112,21 @@ impl StoreFixture {
 
     /// Becomes the owner of the lanes, as a process does when it starts.
     async fn join_as_node(&mut self) {
-        let node = self.new_id();
-        self.register_node(node).await.unwrap();
-        let owned = self.acquire_lanes(node, vec![self.crm, self.mail]).await.unwrap();
+        self.node = self.add_node("first").await;
+        let owned = self.acquire_lanes(self.node, vec![self.crm, self.mail]).await.unwrap();
         assert_eq!(owned.len(), 2);
         assert_eq!(owned[0].epoch, owned[1].epoch, "both are new, or had the same owner");
         self.epoch = owned[0].epoch;
+    }
+
+    /// Registers a process as a node.
+    pub async fn add_node(&self, name: &str) -> NodeId {
+        let (name, version) = (name.to_owned(), "1.0.0".to_owned());
+        let address = Some(([192, 0, 2, 1], 8080).into());
+        let node = NewNode { id: self.new_id(), name, version, address };
+        let id = node.id;
+        self.register_node(node).await.unwrap();
+        id
     }
 
     /// The store for another task. It must be dropped before [`Self::reopen`].
@@ -442,9 +454,13 @@ impl StoreFixture {
         self.event_detail(event).await.deliveries.iter().map(|delivery| delivery.status).collect()
     }
 
+    pub async fn counts(&self) -> StoreCounts {
+        self.store().counts().await.unwrap()
+    }
+
     /// Current number of deliveries with a status.
-    pub fn count_deliveries(&self, status: DeliveryStatus) -> u64 {
-        self.counts().by_status.get(&status).copied().unwrap_or_default()
+    pub async fn count_deliveries(&self, status: DeliveryStatus) -> u64 {
+        self.counts().await.by_status.get(&status).copied().unwrap_or_default()
     }
 }
 

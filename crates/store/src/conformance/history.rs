@@ -306,7 +306,7 @@ impl HistoryRun {
                 self.compare().await?;
             }
         }
-        self.compare_counts()
+        self.compare_counts().await
     }
 
     async fn roll_up(&self) {

@@ -89,7 +89,7 @@ pub async fn another_body_under_a_guessed_key_is_a_new_event(mut fixture: StoreF
         assert_eq!(detail.deliveries.len(), 1);
         assert_eq!(fixture.find_body(event.id).await.unwrap().as_ref(), Some(&event.payload));
     }
-    let counts = fixture.counts();
+    let counts = fixture.counts().await;
     assert_eq!((counts.events, counts.key_conflicts, counts.duplicates), (3, 2, 0));
 }
 
@@ -108,7 +108,7 @@ pub async fn each_accepted_body_is_a_duplicate_of_its_own_event(mut fixture: Sto
         }
         fixture.reopen().await;
     }
-    assert_eq!(fixture.counts().events, 4);
+    assert_eq!(fixture.counts().await.events, 4);
 }
 
 pub async fn each_body_is_known_until_its_own_window_ends(mut fixture: StoreFixture) {

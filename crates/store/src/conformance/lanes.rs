@@ -86,7 +86,7 @@ async fn listed(fixture: &StoreFixture, status: DeliveryStatus) -> Vec<DeliveryI
 }
 
 async fn assert_lists_match_counts(fixture: &StoreFixture) {
-    let mut counts = fixture.counts();
+    let mut counts = fixture.counts().await;
     counts.move_to_held(&fixture.count_held().await.unwrap());
     for status in DeliveryStatus::ALL {
         let count = counts.by_status.get(&status).copied().unwrap_or_default();
@@ -248,7 +248,10 @@ pub async fn claim_next_returns_the_next_retry_before_it_is_due(fixture: StoreFi
         fixture.finish(&claimed, NextStep::RetryAt(again_at)).await;
     }
     let claimed = claim_next(&fixture).await.remove(0);
-    assert_eq!((claimed.attempts, fixture.count_deliveries(DeliveryStatus::InFlight)), (1, 1));
+    assert_eq!(
+        (claimed.attempts, fixture.count_deliveries(DeliveryStatus::InFlight).await),
+        (1, 1)
+    );
     fixture.finish(&claimed, NextStep::Succeeded).await;
     let left = fixture.find_next_due(fixture.crm).await.unwrap();
     assert_eq!(left, Some(fixture.now + Duration::from_secs(60)));

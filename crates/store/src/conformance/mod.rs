@@ -30,6 +30,7 @@ pub mod join_sender;
 pub mod key_conflicts;
 pub mod lanes;
 pub mod lists;
+pub mod login_links;
 pub mod media;
 mod model;
 pub mod ordering;
@@ -228,7 +229,15 @@ macro_rules! store_conformance {
                     claim_under_an_outdated_epoch_claims_nothing,
                     claims_of_an_earlier_owner_change_nothing,
                     state_saved_by_an_earlier_owner_is_ignored,
-                    duty_is_led_under_a_term_that_grows_with_each_leader;
+                    duty_is_led_under_a_term_that_grows_with_each_leader,
+                    lane_has_one_owner_until_it_is_given_back,
+                    report_names_nodes_with_what_they_own,
+                    leaving_node_keeps_its_lanes_until_it_is_removed,
+                    signals_reach_every_other_node_once,
+                    waiting_poll_returns_as_soon_as_a_signal_is_published,
+                    poll_returns_the_versions_of_configuration_and_tokens,
+                    lane_request_is_listed_for_the_owner_until_it_is_answered,
+                    old_lane_requests_are_removed;
                 clock: saved_clock_is_read_back_after_restart,
                     waits_written_by_a_clock_ahead_are_shortened,
                     delay_of_a_first_attempt_is_shortened_and_a_chosen_time_stays,
@@ -497,6 +506,10 @@ macro_rules! store_conformance {
                     unused_media_is_pruned_after_the_retention_time,
                     media_is_kept_while_an_event_may_reference_it,
                     media_is_pruned_in_bounded_slices;
+                login_links: login_link_works_once,
+                    expired_login_link_is_not_found,
+                    login_links_of_a_removed_token_are_removed,
+                    oldest_login_links_are_removed_beyond_the_maximum;
                 tokens: tokens_are_stored_with_all_fields_and_once_per_hash,
                     adding_a_known_token_updates_role_and_expiry,
                     last_admin_token_cannot_be_removed,

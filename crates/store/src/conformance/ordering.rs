@@ -40,13 +40,13 @@ pub async fn only_the_first_delivery_of_an_ordering_key_is_due(fixture: StoreFix
         statuses_of(&fixture, &queue).await,
         [DeliveryStatus::Pending, DeliveryStatus::Held, DeliveryStatus::Held]
     );
-    assert_eq!(fixture.count_deliveries(DeliveryStatus::Held), 2);
+    assert_eq!(fixture.count_deliveries(DeliveryStatus::Held).await, 2);
     for expected in queue {
         let claimed = fixture.claim_one(fixture.crm).await;
         assert_eq!((claimed.id, claimed.ordered), (expected, true));
         fixture.finish(&claimed, NextStep::Succeeded).await;
     }
-    assert_eq!(fixture.count_deliveries(DeliveryStatus::Succeeded), 3);
+    assert_eq!(fixture.count_deliveries(DeliveryStatus::Succeeded).await, 3);
 }
 
 pub async fn held_delivery_is_not_claimed_at_creation(fixture: StoreFixture) {
@@ -81,7 +81,7 @@ pub async fn other_ordering_keys_and_destinations_are_not_held(fixture: StoreFix
     fixture.accept(fixture.new_event()).await;
     fixture.accept(NewEvent { deliveries: vec![elsewhere], ..fixture.new_event() }).await;
 
-    assert_eq!(fixture.count_deliveries(DeliveryStatus::Held), 0);
+    assert_eq!(fixture.count_deliveries(DeliveryStatus::Held).await, 0);
     assert_eq!(fixture.claim(fixture.crm, 10).await.len(), 3);
     assert_eq!(fixture.claim(fixture.mail, 10).await.len(), 1);
 }
@@ -134,7 +134,7 @@ pub async fn next_delivery_becomes_due_when_the_first_ends(fixture: StoreFixture
         [DeliveryStatus::Pending, DeliveryStatus::Cancelled]
     );
     fixture.finish(&fixture.claim_one(fixture.crm).await, NextStep::Succeeded).await;
-    assert_eq!(fixture.count_deliveries(DeliveryStatus::Held), 0);
+    assert_eq!(fixture.count_deliveries(DeliveryStatus::Held).await, 0);
 }
 
 pub async fn replay_joins_the_end_of_the_ordering_queue(fixture: StoreFixture) {
@@ -195,14 +195,14 @@ pub async fn removing_the_ordering_setting_releases_held_deliveries(fixture: Sto
     let queue = admit_in_order(&fixture, "c-1", 3).await;
     let put = |spec| vec![ConfigChange::PutDestination(fixture.crm, spec)];
     fixture.change(put(ordered_destination_spec("crm")), fixture.now).await.unwrap();
-    assert_eq!(fixture.count_deliveries(DeliveryStatus::Held), 2);
+    assert_eq!(fixture.count_deliveries(DeliveryStatus::Held).await, 2);
 
     fixture.change(put(destination_spec("crm")), fixture.now).await.unwrap();
     assert_eq!(statuses_of(&fixture, &queue).await, [DeliveryStatus::Pending; 3]);
     assert_eq!(
         (
-            fixture.count_deliveries(DeliveryStatus::Held),
-            fixture.count_deliveries(DeliveryStatus::Pending)
+            fixture.count_deliveries(DeliveryStatus::Held).await,
+            fixture.count_deliveries(DeliveryStatus::Pending).await
         ),
         (0, 3)
     );
@@ -215,8 +215,8 @@ pub async fn deleting_a_destination_cancels_held_deliveries(fixture: StoreFixtur
     assert_eq!(statuses_of(&fixture, &queue).await, [DeliveryStatus::Cancelled; 3]);
     assert_eq!(
         (
-            fixture.count_deliveries(DeliveryStatus::Held),
-            fixture.count_deliveries(DeliveryStatus::Cancelled)
+            fixture.count_deliveries(DeliveryStatus::Held).await,
+            fixture.count_deliveries(DeliveryStatus::Cancelled).await
         ),
         (0, 3)
     );
@@ -254,9 +254,9 @@ pub async fn concurrent_events_of_one_ordering_key_have_one_first(fixture: Store
             **result == AdmitResult::Accepted { held: vec![], confirmed: None, key_conflict: None }
         })
         .count();
-    assert_eq!((unheld, fixture.count_deliveries(DeliveryStatus::Held)), (1, 39));
+    assert_eq!((unheld, fixture.count_deliveries(DeliveryStatus::Held).await), (1, 39));
     for _ in 0..40 {
         fixture.finish(&fixture.claim_one(fixture.crm).await, NextStep::Succeeded).await;
     }
-    assert_eq!(fixture.count_deliveries(DeliveryStatus::Succeeded), 40);
+    assert_eq!(fixture.count_deliveries(DeliveryStatus::Succeeded).await, 40);
 }

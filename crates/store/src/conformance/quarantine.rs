@@ -267,10 +267,10 @@ pub async fn released_request_leaves_quarantine_in_the_same_commit(fixture: Stor
         "{admitted:?}"
     );
     assert_eq!(ids(&fixture, None).await, []);
-    let before = fixture.counts().events;
+    let before = fixture.counts().await.events;
     let twice = fixture.admit(vec![released(), fixture.new_event()]).await;
     assert!(matches!(twice, Err(StoreError::Refused(_))), "{twice:?}");
-    assert_eq!(fixture.counts().events, before, "a released request is not stored again");
+    assert_eq!(fixture.counts().await.events, before, "a released request is not stored again");
 }
 
 pub async fn released_duplicate_leaves_quarantine(fixture: StoreFixture) {

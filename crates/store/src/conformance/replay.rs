@@ -113,7 +113,7 @@ pub async fn replay_is_not_treated_as_a_duplicate(fixture: StoreFixture) {
     assert_eq!((claimed.id, claimed.event), (new, event));
     assert_eq!(Some(claimed.payload.clone()), fixture.find_body(event).await.unwrap());
     fixture.finish(&claimed, NextStep::Succeeded).await;
-    assert_eq!(fixture.counts().duplicates, 0);
+    assert_eq!(fixture.counts().await.duplicates, 0);
     assert_eq!(fixture.expect_duplicate(fixture.event_with_key("k")).await.original, event);
 }
 
@@ -156,8 +156,8 @@ pub async fn concurrent_replays_of_a_delivery_succeed_once(fixture: StoreFixture
     );
     assert_eq!(
         (
-            fixture.count_deliveries(DeliveryStatus::Pending),
-            fixture.count_deliveries(DeliveryStatus::Replayed)
+            fixture.count_deliveries(DeliveryStatus::Pending).await,
+            fixture.count_deliveries(DeliveryStatus::Replayed).await
         ),
         (1, 1)
     );
@@ -171,7 +171,7 @@ pub async fn delivery_to_deleted_destination_cannot_be_replayed(fixture: StoreFi
 
     assert_eq!(refused, ReplayResult::NotReplayable(DeliveryStatus::Dead));
     assert_eq!(fixture.delivery_statuses(event).await, [DeliveryStatus::Dead]);
-    assert_eq!(fixture.counts().dead[&DeadReason::InvalidEndpoint].pending, 1);
+    assert_eq!(fixture.counts().await.dead[&DeadReason::InvalidEndpoint].pending, 1);
 }
 
 pub async fn replay_of_unknown_delivery_is_not_found(fixture: StoreFixture) {

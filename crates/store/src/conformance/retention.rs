@@ -70,7 +70,7 @@ pub async fn pruned_events_stay_in_totals_only(mut fixture: StoreFixture) {
 
     fixture.prune(Duration::ZERO, fixture.now).await.unwrap();
 
-    let counts = fixture.counts();
+    let counts = fixture.counts().await;
     assert!(counts.by_status.values().all(|count| *count == 0), "{counts:?}");
     let dead = counts.dead[&DeadReason::MaxRetries];
     assert_eq!((dead.total, dead.pending), (2, 0));
@@ -129,7 +129,7 @@ pub async fn key_is_still_known_after_its_event_is_pruned(mut fixture: StoreFixt
 
     assert_eq!(duplicate.original, first.id);
     assert!(duplicate.revived.is_empty(), "there is no body to send");
-    assert_eq!(fixture.counts().duplicates, 1);
+    assert_eq!(fixture.counts().await.duplicates, 1);
     fixture.wait(WINDOW);
     fixture.accept(fixture.repeat_of(&first)).await;
 }
@@ -200,7 +200,7 @@ pub async fn event_with_an_open_replay_is_not_pruned(mut fixture: StoreFixture) 
     fixture.wait(SECOND);
 
     assert_eq!(fixture.prune(Duration::ZERO, fixture.now).await.unwrap().events, 1);
-    assert!(fixture.counts().by_status.values().all(|count| *count == 0));
+    assert!(fixture.counts().await.by_status.values().all(|count| *count == 0));
 }
 
 /// Retention setting of the server.
@@ -274,7 +274,7 @@ pub async fn attempts_are_pruned_and_their_counts_stay(mut fixture: StoreFixture
     assert_eq!(remaining_parts(&fixture, event).await, (false, 0));
     let delivery = fixture.only_delivery(event).await;
     assert_eq!((delivery.status, delivery.attempts), (DeliveryStatus::Succeeded, 2));
-    let counts = fixture.counts();
+    let counts = fixture.counts().await;
     assert_eq!((counts.attempts, counts.retries), (2, 1));
     fixture.wait(DAY * 16);
     assert_eq!(fixture.prune_all(SERVER_RETENTION).await.events, 1);
@@ -383,7 +383,11 @@ pub async fn dead_letter_retention_follows_the_source_setting(mut fixture: Store
     }
     assert_eq!(replay(&fixture, delivery).await, ReplayResult::BodyRemoved);
     assert_eq!(fixture.only_delivery(event).await.status, DeliveryStatus::Dead);
-    assert_eq!(fixture.count_deliveries(DeliveryStatus::Dead), 1, "it is still listed and counted");
+    assert_eq!(
+        fixture.count_deliveries(DeliveryStatus::Dead).await,
+        1,
+        "it is still listed and counted"
+    );
 }
 
 pub async fn duplicate_does_not_revive_an_event_without_body(mut fixture: StoreFixture) {
@@ -644,7 +648,7 @@ pub async fn large_transformed_bodies_are_pruned_in_small_slices(mut fixture: St
         for _ in 0..4 {
             fixture.accept(transformed_event(&fixture, &vec![b'x'; LARGE])).await;
         }
-        while fixture.count_deliveries(DeliveryStatus::Pending) > 0 {
+        while fixture.count_deliveries(DeliveryStatus::Pending).await > 0 {
             fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
         }
         fixture.wait(DAY * 2);

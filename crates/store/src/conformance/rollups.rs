@@ -262,5 +262,5 @@ pub async fn duplicates_answered_from_memory_are_counted_in_rollups(mut fixture:
     let seen = sum(&fixture, source_subject(fixture.shop), BucketWidth::Hour)
         .await
         .get(RollupMetric::Duplicates);
-    assert_eq!((seen, fixture.counts().duplicates), (recalled, recalled));
+    assert_eq!((seen, fixture.counts().await.duplicates), (recalled, recalled));
 }

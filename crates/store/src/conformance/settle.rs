@@ -74,7 +74,7 @@ pub async fn lost_claim_settles_nothing(mut fixture: StoreFixture) {
     );
     assert!(fixture.delivery_detail(stored.id).await.attempts.is_empty());
     fixture.finish(&current, NextStep::Succeeded).await;
-    assert_eq!(fixture.counts().attempts, 1);
+    assert_eq!(fixture.counts().await.attempts, 1);
 }
 
 pub async fn second_settlement_under_a_claim_is_rejected(fixture: StoreFixture) {
@@ -98,14 +98,15 @@ pub async fn settling_the_same_attempt_again_returns_the_first_result(mut fixtur
         let (event, claimed) = fixture.accept_and_claim().await;
         let settlement = fixture.settlement(&claimed, next);
         assert_eq!(fixture.settle(settlement.clone()).await.unwrap(), SettleResult::Recorded);
-        let (attempts, before) = (fixture.counts().attempts, fixture.only_delivery(event).await);
+        let (attempts, before) =
+            (fixture.counts().await.attempts, fixture.only_delivery(event).await);
         // Also while the next attempt runs.
         let claimed_again = fixture.claim(fixture.crm, 1).await;
 
         assert_eq!(fixture.settle(settlement.clone()).await.unwrap(), SettleResult::Recorded);
 
         let after = fixture.only_delivery(event).await;
-        assert_eq!((fixture.counts().attempts, after.attempts), (attempts, before.attempts));
+        assert_eq!((fixture.counts().await.attempts, after.attempts), (attempts, before.attempts));
         if claimed_again.is_empty() {
             assert_eq!((after.status, after.due_at), (before.status, before.due_at));
         } else {
@@ -134,7 +135,7 @@ pub async fn concurrent_settlements_are_recorded_once(fixture: StoreFixture) {
     assert_eq!(results.iter().filter(|settled| **settled == SettleResult::Recorded).count(), 1);
     let stored = fixture.only_delivery(event).await;
     assert_eq!(fixture.delivery_detail(stored.id).await.attempts.len(), 1);
-    assert_eq!((stored.attempts, fixture.counts().attempts), (1, 1));
+    assert_eq!((stored.attempts, fixture.counts().await.attempts), (1, 1));
 }
 
 pub async fn settlements_of_one_call_are_decided_one_by_one(mut fixture: StoreFixture) {
@@ -158,7 +159,7 @@ pub async fn settlements_of_one_call_are_decided_one_by_one(mut fixture: StoreFi
     for (claimed, status) in claimed.iter().zip(status) {
         assert_eq!(fixture.delivery_detail(claimed.id).await.delivery.status, status);
     }
-    assert_eq!(fixture.counts().attempts, 2);
+    assert_eq!(fixture.counts().await.attempts, 2);
     assert_eq!(fixture.claim_one(fixture.crm).await.event, ordered[1].id, "its turn has come");
     assert!(fixture.store().settle(Vec::new()).await.unwrap().is_empty());
 }

@@ -79,8 +79,8 @@ pub async fn sent_status_ends_an_ambiguous_delivery(mut fixture: StoreFixture) {
     assert_eq!(kinds(&fixture, event).await, [EventDecisionKind::Confirmed]);
     assert_eq!(
         (
-            fixture.count_deliveries(DeliveryStatus::Succeeded),
-            fixture.count_deliveries(DeliveryStatus::Scheduled)
+            fixture.count_deliveries(DeliveryStatus::Succeeded).await,
+            fixture.count_deliveries(DeliveryStatus::Scheduled).await
         ),
         (1, 0)
     );
@@ -97,7 +97,7 @@ pub async fn failed_status_makes_an_ambiguous_delivery_dead(fixture: StoreFixtur
     let row = fixture.only_delivery(event).await;
     assert_eq!((row.status, row.reason), (DeliveryStatus::Dead, Some(DeadReason::Unrecoverable)));
     assert_eq!(kinds(&fixture, event).await, [EventDecisionKind::Refuted]);
-    let dead = fixture.counts().dead[&DeadReason::Unrecoverable];
+    let dead = fixture.counts().await.dead[&DeadReason::Unrecoverable];
     assert_eq!((dead.total, dead.pending), (1, 1));
 }
 
@@ -377,12 +377,12 @@ pub async fn sent_status_turns_an_ambiguous_dead_delivery_into_a_success(
     assert_eq!((row.status, row.reason), (DeliveryStatus::Succeeded, None));
     assert_eq!((row.ended_at, row.sent_id.as_deref()), (Some(ended_at), Some("wamid.1")));
     assert_eq!(kinds(&fixture, event).await, [EventDecisionKind::Confirmed]);
-    let dead = fixture.counts().dead[&DeadReason::Ambiguous];
+    let dead = fixture.counts().await.dead[&DeadReason::Ambiguous];
     assert_eq!((dead.total, dead.pending), (1, 0), "it was dead once and is not dead now");
     assert_eq!(
         (
-            fixture.count_deliveries(DeliveryStatus::Succeeded),
-            fixture.count_deliveries(DeliveryStatus::Dead)
+            fixture.count_deliveries(DeliveryStatus::Succeeded).await,
+            fixture.count_deliveries(DeliveryStatus::Dead).await
         ),
         (1, 0)
     );

@@ -114,17 +114,17 @@ pub async fn failed_filter_is_repeated_at_send_time_and_may_cancel_the_delivery(
     let stale = HeldClaim { proof: other_claim(&replayed), ..held_claim(&replayed) };
     let reason = NotRoutedReason::FilterFalse;
     assert!(!fixture.cancel_claimed(stale, reason.clone(), fixture.now).await.unwrap());
-    let cancelled = |fixture: &StoreFixture| {
-        let by_status = fixture.counts().by_status;
+    let cancelled = async |fixture: &StoreFixture| {
+        let by_status = fixture.counts().await.by_status;
         by_status.get(&DeliveryStatus::Cancelled).copied().unwrap_or_default()
     };
-    let before = cancelled(&fixture);
+    let before = cancelled(&fixture).await;
     assert!(fixture.cancel_claimed(held_claim(&replayed), reason, fixture.now).await.unwrap());
 
     let found = fixture.find_delivery(replayed.id).await.unwrap().unwrap();
     assert_eq!(found.delivery.status, DeliveryStatus::Cancelled);
     assert_eq!(found.attempts, []);
-    assert_eq!(cancelled(&fixture), before + 1);
+    assert_eq!(cancelled(&fixture).await, before + 1);
     let decisions = fixture.find_event(event.id).await.unwrap().unwrap().decisions;
     let last = decisions.last().unwrap();
     assert_eq!((last.kind, last.delivery), (EventDecisionKind::Cancelled, Some(replayed.id)));

@@ -11,11 +11,13 @@ use std::{
 
 use rusqlite::{Connection, Result};
 use surehook_core::clock::StoredClock;
+use surehook_types::time::Timestamp;
 
 use super::{
     DATABASE, OpenError, SqliteStore,
     cache::StoreCache,
     clock, commit_mark, counts, folder,
+    nodes::LocalNodes,
     read_pool::ReadPool,
     schema::{self, MIGRATIONS, read_schema_version},
     sealing::{self, DataKeys},
@@ -51,6 +53,7 @@ impl SqliteStore {
             cache,
             quarantine_sources: Arc::default(),
             data_keys: Arc::new(data_keys),
+            nodes: LocalNodes::new(Timestamp::default()),
             file,
         })
     }

@@ -26,6 +26,7 @@ mod inspect;
 mod key_index;
 mod lanes;
 mod message_store;
+mod nodes;
 mod prepared;
 mod prune;
 mod read_pool;
@@ -54,7 +55,7 @@ use std::{
 use async_trait::async_trait;
 use rusqlite::{Connection, ErrorCode};
 use surehook_core::{
-    access::ApiToken,
+    access::{ApiToken, StoredLoginLink, TokenHash},
     callback::{CallbackResult, DueCallback},
     clock::{SavedClock, StoredClock},
     dead_letters::{DeadLetterGroup, DeadLetterGroupCursor, DeadLetterGroupFilter},
@@ -72,16 +73,20 @@ use surehook_core::{
     rollup::{RollupCounts, RollupQuery},
     store::{
         AbandonedClaim, AdminStore, AdmitResult, CancelResult, ClaimBatch, ConfigChange,
-        ConfigChangeResult, ConfigVersion, Configuration, CoordinationStore, DeliveryDetail,
-        DeliveryFilter, DeliveryRow, DeliveryStore, DuplicateDetail, Duty, DutyTerm, EventDetail,
-        EventFilter, EventRow, HeldClaim, HistoryFilter, IngestStore, JoinRequest, JoinResult,
-        LedDuty, ListPage, NodeLease, OwnedLane, PageRequest, PruneReport, RecordedDelivery,
-        RemoveTokenResult, ReplayResult, SettleResult, Settlement, StoreCounts, StoreHealth,
+        ConfigChangeResult, ConfigVersion, Configuration, CoordinationStore, DatabaseHealth,
+        DeliveryDetail, DeliveryFilter, DeliveryRow, DeliveryStore, DuplicateDetail, Duty,
+        DutyTerm, EventDetail, EventFilter, EventRow, HeldClaim, HistoryFilter, IngestStore,
+        JoinRequest, JoinResult, LaneAnswer, LaneRequest, LedDuty, ListPage, NewNode, NodeLease,
+        NodesReport, OwnedLane, PageRequest, PruneReport, RecordedDelivery, RemoveTokenResult,
+        ReplayResult, SettleResult, Settlement, Signal, SignalBatch, SignalPosition, StoreCounts,
+        StoreHealth,
     },
 };
 use surehook_dedup::ClaimKey;
 use surehook_types::{
-    ids::{DeliveryId, DestinationId, EventId, NodeId, RequestId, SourceId, TokenId},
+    ids::{
+        DeliveryId, DestinationId, EventId, LaneRequestId, NodeId, RequestId, SourceId, TokenId,
+    },
     store_error::StoreError,
     time::Timestamp,
 };
@@ -102,6 +107,7 @@ use self::{
     checkpoint::Checkpointer,
     commit_mark::{CommitMark, MarkReading},
     event_index::SqliteEventIndex,
+    nodes::LocalNodes,
     read_pool::ReadPool,
     reserve::SpaceReserve,
     search_terms::EventTerms,
@@ -115,7 +121,7 @@ use crate::{
     steps::{
         attempt_timing, awaited_statuses, callbacks, counts, dead_letter_groups, decisions,
         deleted_destinations, delivery_bodies, duplicates, history, idempotency, join_sender, list,
-        list_events, list_requests, lookups, media, ordering_queue,
+        list_events, list_requests, login_links, lookups, media, ordering_queue,
         quarantine::{self, QuarantineSources},
         refused, replay, rollups, row, sent_messages, statuses, tokens,
     },
@@ -295,6 +301,7 @@ pub struct SqliteStore {
     cache: Arc<StoreCache>,
     quarantine_sources: Arc<QuarantineSources>,
     data_keys: Arc<DataKeys>,
+    nodes: LocalNodes,
     file: PathBuf,
 }
 
@@ -344,7 +351,8 @@ impl SqliteStore {
             now,
         )?;
         let readers = ReadPool::new(&file);
-        Ok(Self { writer, readers, cache, quarantine_sources, data_keys, file })
+        let nodes = LocalNodes::new(now);
+        Ok(Self { writer, readers, cache, quarantine_sources, data_keys, nodes, file })
     }
 
     /// Writes what is queued, copies the log into the database and closes it. Afterwards the database
@@ -515,38 +523,94 @@ impl DeliveryStore for SqliteStore {
     }
 }
 
-/// The lock on the folder proves that this process is the only node: it owns every lane and leads every
-/// duty, from the start to the end, under the epoch that it began when it opened the store.
+/// The lock on the folder proves that no other process uses the store: leases do not end, and all lanes
+/// have the epoch that began when it was opened.
 #[async_trait]
 impl CoordinationStore for SqliteStore {
-    async fn register_node(&self, _node: NodeId) -> Result<NodeLease, StoreError> {
+    async fn register_node(&self, node: NewNode) -> Result<NodeLease, StoreError> {
+        self.nodes.register(node);
         Ok(NodeLease::Unlimited)
     }
 
-    async fn renew_node(&self, _node: NodeId) -> Result<Option<NodeLease>, StoreError> {
-        Ok(Some(NodeLease::Unlimited))
+    async fn renew_node(&self, node: NodeId) -> Result<Option<NodeLease>, StoreError> {
+        Ok(self.nodes.renew(node).then_some(NodeLease::Unlimited))
     }
 
-    async fn remove_node(&self, _node: NodeId) -> Result<(), StoreError> {
+    async fn begin_leaving(&self, node: NodeId) -> Result<(), StoreError> {
+        self.nodes.begin_leaving(node);
+        Ok(())
+    }
+
+    async fn remove_node(&self, node: NodeId) -> Result<(), StoreError> {
+        self.nodes.remove(node);
         Ok(())
     }
 
     async fn acquire_lanes(
         &self,
-        _node: NodeId,
+        node: NodeId,
         destinations: Vec<DestinationId>,
     ) -> Result<Vec<OwnedLane>, StoreError> {
-        let epoch = self.writer.epoch();
-        Ok(destinations.into_iter().map(|destination| OwnedLane { destination, epoch }).collect())
+        Ok(self.nodes.acquire_lanes(node, destinations, self.writer.epoch()))
+    }
+
+    async fn release_lanes(
+        &self,
+        node: NodeId,
+        destinations: Vec<DestinationId>,
+    ) -> Result<(), StoreError> {
+        self.nodes.release_lanes(node, &destinations);
+        Ok(())
     }
 
     async fn lead_duties(
         &self,
-        _node: NodeId,
+        node: NodeId,
         duties: Vec<Duty>,
     ) -> Result<Vec<LedDuty>, StoreError> {
-        let term = DutyTerm(self.writer.epoch().0);
-        Ok(duties.into_iter().map(|duty| LedDuty { duty, term }).collect())
+        Ok(self.nodes.lead_duties(node, duties, DutyTerm(self.writer.epoch().0)))
+    }
+
+    async fn load_nodes(&self) -> Result<NodesReport, StoreError> {
+        Ok(self.nodes.report(self.writer.epoch()))
+    }
+
+    async fn publish_signals(&self, node: NodeId, signals: Vec<Signal>) -> Result<(), StoreError> {
+        self.nodes.publish(node, signals);
+        Ok(())
+    }
+
+    async fn poll_signals(
+        &self,
+        node: NodeId,
+        after: Option<SignalPosition>,
+        wait: Duration,
+    ) -> Result<SignalBatch, StoreError> {
+        let batch = self.nodes.poll(node, after, wait).await;
+        let configuration = self.load_configuration_version().await?;
+        Ok(SignalBatch { configuration, ..batch })
+    }
+
+    async fn add_lane_request(&self, request: LaneRequest) -> Result<(), StoreError> {
+        self.nodes.add_request(request);
+        Ok(())
+    }
+
+    async fn list_lane_requests(&self, node: NodeId) -> Result<Vec<LaneRequest>, StoreError> {
+        Ok(self.nodes.list_requests(node))
+    }
+
+    async fn answer_lane_request(
+        &self,
+        id: LaneRequestId,
+        answer: LaneAnswer,
+    ) -> Result<(), StoreError> {
+        self.nodes.answer_request(id, answer);
+        Ok(())
+    }
+
+    async fn find_lane_answer(&self, id: LaneRequestId) -> Result<Option<LaneAnswer>, StoreError> {
+        Ok(self.nodes.find_answer(id))
     }
 }
 
@@ -756,8 +820,8 @@ impl AdminStore for SqliteStore {
         self.readers.read(lanes::count_held).await
     }
 
-    fn counts(&self) -> StoreCounts {
-        self.cache.counts()
+    async fn counts(&self) -> Result<StoreCounts, StoreError> {
+        Ok(self.cache.counts())
     }
 
     async fn find_oldest_due(
@@ -779,7 +843,12 @@ impl AdminStore for SqliteStore {
                 .ok()
                 .map(|disk| disk.f_bavail.saturating_mul(disk.f_frsize)),
             queued: self.writer.queue_len(),
+            unreachable: None,
         }
+    }
+
+    async fn inspect_database(&self) -> Result<Option<DatabaseHealth>, StoreError> {
+        Ok(None)
     }
 
     async fn wait_for_failure(&self) -> String {
@@ -812,7 +881,9 @@ impl AdminStore for SqliteStore {
     }
 
     async fn add_token(&self, token: ApiToken) -> Result<bool, StoreError> {
-        self.writer.write(move |tx| tokens::add(tx, &token)).await
+        let is_added = self.writer.write(move |tx| tokens::add(tx, &token)).await?;
+        self.nodes.count_token_change();
+        Ok(is_added)
     }
 
     async fn list_tokens(&self) -> Result<Vec<ApiToken>, StoreError> {
@@ -820,7 +891,25 @@ impl AdminStore for SqliteStore {
     }
 
     async fn extend_session(&self, id: TokenId, expires_at: Timestamp) -> Result<(), StoreError> {
-        self.writer.write(move |tx| tokens::extend_session(tx, id, expires_at)).await
+        self.writer.write(move |tx| tokens::extend_session(tx, id, expires_at)).await?;
+        self.nodes.count_token_change();
+        Ok(())
+    }
+
+    async fn add_login_link(
+        &self,
+        link: StoredLoginLink,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        self.writer.write(move |tx| login_links::add(tx, &link, now)).await
+    }
+
+    async fn take_login_link(
+        &self,
+        hash: TokenHash,
+        now: Timestamp,
+    ) -> Result<Option<StoredLoginLink>, StoreError> {
+        self.writer.write(move |tx| login_links::take(tx, &hash, now)).await
     }
 
     async fn remove_token(
@@ -828,7 +917,9 @@ impl AdminStore for SqliteStore {
         id: TokenId,
         now: Timestamp,
     ) -> Result<RemoveTokenResult, StoreError> {
-        self.writer.write(move |tx| tokens::remove(tx, id, now)).await
+        let removed = self.writer.write(move |tx| tokens::remove(tx, id, now)).await?;
+        self.nodes.count_token_change();
+        Ok(removed)
     }
 }
 

@@ -49,6 +49,7 @@ pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/sqlite/0031_lane_epochs.sql"),
     include_str!("../../migrations/sqlite/0032_key_ranges.sql"),
     include_str!("../../migrations/sqlite/0033_young_keys.sql"),
+    include_str!("../../migrations/sqlite/0034_login_links.sql"),
 ];
 
 /// "srhk": distinguishes our files from others.

@@ -21,6 +21,7 @@ pub(crate) mod join_sender;
 pub(crate) mod list;
 pub(crate) mod list_events;
 pub(crate) mod list_requests;
+pub(crate) mod login_links;
 pub(crate) mod lookups;
 pub(crate) mod media;
 pub(crate) mod ordering_queue;

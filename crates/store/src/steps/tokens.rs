@@ -6,7 +6,10 @@ use surehook_core::{
 };
 use surehook_types::{ids::TokenId, time::Timestamp};
 
-use super::row::{blob, id, optional_id, optional_json, optional_time, text, time, to_json};
+use super::{
+    login_links,
+    row::{blob, id, optional_id, optional_json, optional_time, text, time, to_json},
+};
 use crate::sql::{Result, SqlConnection, SqlRow, params};
 
 const ADD: &str = "
@@ -111,5 +114,6 @@ pub(crate) fn remove(
         return Ok(RemoveTokenResult::LastAdmin);
     }
     connection.run(END_SESSIONS, params![id])?;
+    login_links::remove_of_token(connection, token)?;
     Ok(RemoveTokenResult::Removed)
 }

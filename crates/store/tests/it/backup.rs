@@ -54,7 +54,7 @@ async fn read_only_store_sees_every_commit_and_cannot_write() {
 
     assert_eq!((first, second), (1, 2));
     assert!(matches!(written, Err(StoreError::Failed(_))), "{written:?}");
-    assert_eq!(reader.counts().events, 1, "counts are those of the time of opening");
+    assert_eq!(reader.counts().await.unwrap().events, 1, "counts are those of the time of opening");
     let inspection = inspect(folder.path()).unwrap();
     assert!(
         inspection.is_in_use
@@ -114,7 +114,8 @@ async fn backup_is_one_consistent_file() {
     let restored = Arc::new(open(&place));
     assert_eq!(events(&restored).await, 50);
     assert_eq!(
-        restored.counts().by_status[&surehook_core::delivery::state::DeliveryStatus::Pending],
+        restored.counts().await.unwrap().by_status
+            [&surehook_core::delivery::state::DeliveryStatus::Pending],
         50
     );
 }

@@ -67,8 +67,8 @@ async fn delivery_with_damaged_body_is_dead_and_not_claimed() {
         assert_eq!((delivery.reason, delivery.due_at), (Some(DeadReason::Unrecoverable), None));
         assert_eq!(
             (
-                fixture.count_deliveries(DeliveryStatus::Dead),
-                fixture.count_deliveries(DeliveryStatus::InFlight)
+                fixture.count_deliveries(DeliveryStatus::Dead).await,
+                fixture.count_deliveries(DeliveryStatus::InFlight).await
             ),
             (1, 0)
         );

@@ -89,7 +89,7 @@ async fn heavy_deleting_a_destination_with_a_large_backlog_cancels_every_deliver
             break;
         }
         slices.push(started_at.elapsed());
-        let counts = store.counts().by_status;
+        let counts = store.counts().await.unwrap().by_status;
         assert_eq!(
             counts.values().sum::<u64>(),
             BACKLOG.cast_unsigned(),
@@ -113,7 +113,10 @@ async fn heavy_deleting_a_destination_with_a_large_backlog_cancels_every_deliver
             "number {number}"
         );
     }
-    assert_eq!(store.counts().by_status[&DeliveryStatus::Cancelled], BACKLOG.cast_unsigned());
+    assert_eq!(
+        store.counts().await.unwrap().by_status[&DeliveryStatus::Cancelled],
+        BACKLOG.cast_unsigned()
+    );
     drop(store);
     assert_consistent(folder.path()).await;
 }

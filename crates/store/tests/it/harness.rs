@@ -83,7 +83,7 @@ pub(crate) async fn assert_consistent(folder: &Path) {
     let everything = PageRequest { after: None, limit: 1_000_000 };
     let deliveries =
         store.list_deliveries(DeliveryFilter::default(), everything).await.unwrap().rows;
-    let counts = store.counts();
+    let counts = store.counts().await.unwrap();
     drop(store);
     assert_eq!(counts.events, u64::try_from(events.len()).unwrap());
     for status in DeliveryStatus::ALL {

@@ -10,7 +10,7 @@ use surehook_core::{
     store::{AdminStore as _, Store},
 };
 use surehook_engine::{
-    ConfigChangeError, Engine, EngineParts,
+    ConfigChangeError, Engine, EngineParts, NodeIdentity,
     apply::{DesiredConfiguration, plan_changes},
     system::{SystemClock, SystemRng},
     variables::ConfigOrigin,
@@ -74,7 +74,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
         .map_err(CliError::settings)?;
     let address = listener.local_addr()?;
     let store = open_store(&settings)?;
-    let engine = start_engine(&settings, files, store.clone()).await?;
+    let engine = start_engine(&settings, files, address, store.clone()).await?;
     let has_demo_source = configure(&engine, &settings).await?;
     // After everything that can fail: a token that was stored but never shown would lock everyone out.
     let access = prepare_access(&store).await?;
@@ -86,7 +86,10 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
         tokens,
         draining.clone(),
     );
-    let login = access.is_first_start.then(|| state.create_login_link().0);
+    let login = match access.is_first_start {
+        true => Some(state.create_login_link().await?.0),
+        false => None,
+    };
     print_welcome(
         address,
         &settings,
@@ -103,14 +106,17 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
         reason = store.wait_for_failure() => Some(reason),
     };
     draining.cancel();
-    stop.cancel();
     if let Some(reason) = failure {
+        stop.cancel();
         // Nothing can be written any more, so there is nothing to wait for.
         return Err(store_failure(&reason));
     }
     tracing::info!("shutting down; a second signal stops immediately");
     tokio::select! {
         () = async {
+            // First: other nodes deliver while this one still answers the requests that reach it.
+            engine.leave(grace).await;
+            stop.cancel();
             server.await.unwrap_or(());
             engine.stop(grace).await;
             store.close().await;
@@ -158,10 +164,12 @@ fn raise_and_divide_file_limit(settings: &Settings) -> FileBudget {
 async fn start_engine(
     settings: &Settings,
     files: FileBudget,
+    address: SocketAddr,
     store: Arc<dyn Store>,
 ) -> Result<Arc<Engine>, CliError> {
     let parts = build_engine_parts(settings, store).map_err(CliError::settings)?;
-    let parts = EngineParts { sockets_max: files.deliveries, ..parts };
+    let node = NodeIdentity { address: Some(address), ..parts.node };
+    let parts = EngineParts { sockets_max: files.deliveries, node, ..parts };
     Engine::start(parts).await.map_err(CliError::settings)
 }
 
@@ -190,6 +198,7 @@ pub(crate) fn build_engine_parts(
             total: settings.limits.idempotency_keys_max,
         },
         stuck_after: settings.ready_max_due_age.0,
+        node: NodeIdentity { name: settings.node_name(), address: None },
     })
 }
 

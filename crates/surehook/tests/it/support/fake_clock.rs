@@ -17,7 +17,9 @@ use surehook_core::{
     access::{ApiToken, Role},
     idempotency::KeyLimits,
 };
-use surehook_engine::{Engine, EngineParts, programs::AllowedPrograms, system::SystemRng};
+use surehook_engine::{
+    Engine, EngineParts, NodeIdentity, programs::AllowedPrograms, system::SystemRng,
+};
 use surehook_guard::{address::AddressPolicy, connect::SystemResolver};
 use surehook_messaging::media::Bucket;
 use surehook_server::{ServerLimits, ServerState, hash_token, server};
@@ -127,6 +129,7 @@ impl FakeClockGateway {
             idempotency_limits: KeyLimits::default(),
             sockets_max: 1000,
             stuck_after: Duration::from_secs(300),
+            node: NodeIdentity { name: "test".to_owned(), address: None },
         });
         let engine = engine.await.unwrap();
         let token = ApiToken {

@@ -1,0 +1,226 @@
+//! Several engines on one store, as if each were a process of its own.
+
+use std::{sync::Arc, time::Duration};
+
+use surehook_core::{
+    delivery::state::DeliveryStatus,
+    lane::SavedLaneState,
+    store::{
+        AdminStore as _, ConfigChange, CoordinationStore as _, DeliveryFilter, DeliveryRow,
+        NodeLease, PageRequest,
+    },
+};
+use surehook_engine::{
+    ConfigChangeError, Engine,
+    feed::LiveUpdate,
+    system::{SystemClock, SystemRng},
+};
+use surehook_store::{
+    SqliteOptions, SqliteStore,
+    conformance::{FaultyStore, GrantedOwnership},
+};
+use surehook_types::{
+    ids::{DestinationId, RouteId},
+    rng::new_id,
+    time::Clock as _,
+};
+use tempfile::TempDir;
+
+use crate::support::{put_source, receive, start_engine, wait_for};
+
+/// Long enough for a test, and not for ever: there are other nodes.
+const LEASE: NodeLease = NodeLease::For(Duration::from_secs(30));
+
+/// Engines on one store.
+struct TestNodes {
+    store: Arc<SqliteStore>,
+    nodes: Vec<Arc<Engine>>,
+    _folder: TempDir,
+}
+
+impl TestNodes {
+    /// Starts nodes, and creates this many destinations that all events go to.
+    async fn start(nodes: usize, destinations: usize) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let options = SqliteOptions::new(folder.path());
+        let store = Arc::new(SqliteStore::open(&options, SystemClock.now()).unwrap());
+        let mut test = Self { store, nodes: Vec::new(), _folder: folder };
+        for _ in 0..nodes {
+            test.join().await;
+        }
+        let mut changes = vec![put_source("shop")];
+        for number in 0..destinations {
+            changes.extend(put_destination(&format!("inbox-{number}")));
+        }
+        test.nodes[0].change::<_, ConfigChangeError>(|_| Ok((changes.clone(), ()))).await.unwrap();
+        test.wait_until_shared(destinations).await;
+        test
+    }
+
+    async fn join(&mut self) -> Arc<Engine> {
+        let store = Arc::new(FaultyStore::new(Arc::<SqliteStore>::clone(&self.store)));
+        store.grant(GrantedOwnership { lease: LEASE, ..GrantedOwnership::default() });
+        let engine = start_engine(store, Arc::default()).await;
+        self.nodes.push(Arc::clone(&engine));
+        engine
+    }
+
+    /// Waits until every lane runs on one node, and no node has more than its share.
+    async fn wait_until_shared(&self, lanes: usize) {
+        let share = lanes.div_ceil(self.nodes.len());
+        wait_for(async || {
+            let counts: Vec<usize> = self.nodes.iter().map(|node| node.owned_lanes()).collect();
+            let is_shared = counts.iter().sum::<usize>() == lanes
+                && counts.iter().all(|count| *count <= share)
+                && self.nodes.iter().all(|node| node.source("shop").is_ok());
+            is_shared.then_some(())
+        })
+        .await;
+    }
+
+    /// The first destination, with the node that owns its lane and one that does not.
+    async fn find_lane(&self) -> (DestinationId, &Arc<Engine>, &Arc<Engine>) {
+        let report = self.store.load_nodes().await.unwrap();
+        let lane = &report.lanes[0];
+        let is_owner = |node: &&Arc<Engine>| Some(node.node_id()) == lane.owner;
+        let owner = self.nodes.iter().find(is_owner).unwrap();
+        let other = self.nodes.iter().find(|node| !is_owner(node)).unwrap();
+        (lane.destination, owner, other)
+    }
+
+    async fn deliveries(&self) -> Vec<DeliveryRow> {
+        let page = PageRequest { after: None, limit: 1000 };
+        self.store.list_deliveries(DeliveryFilter::default(), page).await.unwrap().rows
+    }
+
+    /// Waits until this many deliveries have ended; all must have succeeded.
+    async fn wait_for_successes(&self, count: usize) {
+        let deliveries = wait_for(async || {
+            let deliveries = self.deliveries().await;
+            let ended = deliveries.iter().filter(|row| row.status.is_final()).count();
+            (ended >= count).then_some(deliveries)
+        })
+        .await;
+        assert_eq!(deliveries.len(), count);
+        assert!(deliveries.iter().all(|row| row.status == DeliveryStatus::Succeeded));
+    }
+
+    async fn saved_state(&self, destination: DestinationId) -> SavedLaneState {
+        let configuration = self.store.load_configuration().await.unwrap();
+        let states = self.nodes[0].load_lane_states(&configuration).await.unwrap();
+        states.find(destination).unwrap()
+    }
+}
+
+fn put_destination(name: &str) -> [ConfigChange; 2] {
+    let destination: DestinationId = new_id(&SystemRng, SystemClock.now());
+    let route: RouteId = new_id(&SystemRng, SystemClock.now());
+    let spec = serde_json::json!({ "name": name, "url": "builtin:inbox" });
+    let route_spec = serde_json::json!({ "from": "shop", "to": name });
+    [
+        ConfigChange::PutDestination(destination, serde_json::from_value(spec).unwrap()),
+        ConfigChange::PutRoute(route, serde_json::from_value(route_spec).unwrap()),
+    ]
+}
+
+#[tokio::test]
+async fn lanes_are_shared_with_a_node_that_joins_and_come_back_when_it_leaves() {
+    let mut test = TestNodes::start(1, 5).await;
+    assert_eq!(test.nodes[0].owned_lanes(), 5);
+
+    let second = test.join().await;
+    test.wait_until_shared(5).await;
+    assert_eq!((test.nodes[0].owned_lanes(), second.owned_lanes()), (3, 2));
+
+    second.leave(Duration::from_secs(10)).await;
+    assert_eq!(second.owned_lanes(), 0);
+    let first = &test.nodes[0];
+    wait_for(async || (first.owned_lanes() == 5).then_some(())).await;
+    second.stop(Duration::from_secs(5)).await;
+    let report = test.store.load_nodes().await.unwrap();
+    assert_eq!(report.nodes.len(), 1);
+    assert!(report.handovers.iter().all(|handover| handover.is_planned));
+}
+
+#[tokio::test]
+async fn event_is_delivered_whichever_node_receives_it() {
+    let test = TestNodes::start(3, 3).await;
+    for number in 0..30 {
+        let node = &test.nodes[number % 3];
+        receive(node, &format!("k{number}")).await.unwrap();
+    }
+    test.wait_for_successes(90).await;
+}
+
+#[tokio::test]
+async fn deliveries_are_neither_lost_nor_repeated_while_lanes_move() {
+    let mut test = TestNodes::start(1, 4).await;
+    for round in 0..5 {
+        for number in 0..20 {
+            receive(&test.nodes[0], &format!("k{round}-{number}")).await.unwrap();
+        }
+        if round % 2 == 0 {
+            test.join().await;
+        } else if let Some(node) = test.nodes.pop() {
+            node.leave(Duration::from_secs(10)).await;
+            node.stop(Duration::from_secs(5)).await;
+        }
+    }
+    test.wait_for_successes(5 * 20 * 4).await;
+    assert!(test.deliveries().await.iter().all(|row| row.attempts == 1));
+}
+
+#[tokio::test]
+async fn destination_is_paused_resumed_and_probed_on_a_node_without_its_lane() {
+    let test = TestNodes::start(2, 2).await;
+    let (destination, owner, other) = test.find_lane().await;
+
+    other.pause(destination, Some("maintenance".to_owned())).await.unwrap();
+    let pause = test.saved_state(destination).await.paused.unwrap();
+    assert_eq!(pause.reason.as_deref(), Some("maintenance"));
+
+    receive(owner, "a").await.unwrap();
+    let held = async || {
+        let deliveries = test.deliveries().await;
+        deliveries.into_iter().find(|row| row.destination == destination).unwrap()
+    };
+    assert!(!held().await.status.is_final());
+    let attempt = other.probe(destination).await.unwrap();
+    assert_eq!((attempt.delivery, attempt.attempt.class), (held().await.id, None));
+    assert_eq!(held().await.status, DeliveryStatus::Succeeded);
+
+    other.resume(destination, None).await.unwrap();
+    assert!(test.saved_state(destination).await.paused.is_none());
+    let nothing = other.probe(destination).await.unwrap_err();
+    assert_eq!(nothing.to_string(), "this destination has no pending deliveries");
+}
+
+#[tokio::test]
+async fn live_updates_of_all_nodes_reach_a_client_of_one() {
+    let test = TestNodes::start(2, 2).await;
+    let (mut updates, _) = test.nodes[0].feed().subscribe(None);
+    let is_remote = |update: &LiveUpdate| matches!(update, LiveUpdate::EventReceived(_));
+    // What the other node receives before it has learned of the client is a gap.
+    for number in 0..500 {
+        receive(&test.nodes[1], &format!("k{number}")).await.unwrap();
+        let next = tokio::time::timeout(Duration::from_millis(200), updates.next()).await;
+        if let Ok(Ok(updates)) = next
+            && updates.iter().any(|(_, update)| is_remote(update))
+        {
+            return;
+        }
+    }
+    panic!("no update of the other node arrived");
+}
+
+#[tokio::test]
+async fn change_of_the_configuration_reaches_all_nodes() {
+    let test = TestNodes::start(3, 1).await;
+    let changes = vec![put_source("bank")];
+
+    test.nodes[1].change::<_, ConfigChangeError>(|_| Ok((changes.clone(), ()))).await.unwrap();
+
+    for node in &test.nodes {
+        wait_for(async || node.source("bank").ok().map(drop)).await;
+    }
+}

@@ -21,6 +21,7 @@ use crate::{
     gateway::AboutResponse,
     idempotency::{ClaimUpdateResponse, IdempotencyStats, ReleaseClaimRequest, StoredKeyResponse},
     messages::{AcceptedMessageResponse, MediaFileResponse, MessageDetail, MessageResponse},
+    nodes::NodesResponse,
     quarantine::{
         QuarantinedRequestDetail, QuarantinedRequestSummary, ReleaseRequest, ReleaseResponse,
         ReleaseSourceRequest, ReleaseSourceResponse,
@@ -302,4 +303,8 @@ pub fn confirm_clock() -> ApiCall<ClockStatus> {
 /// Live updates as server-sent events.
 pub fn stream_updates() -> ApiCall<Bytes> {
     get(&["stream"])
+}
+
+pub fn get_nodes() -> ApiCall<NodesResponse> {
+    get(&["nodes"])
 }

@@ -13,6 +13,7 @@ pub mod events;
 pub mod gateway;
 pub mod idempotency;
 pub mod messages;
+pub mod nodes;
 pub mod quarantine;
 pub mod replays;
 pub mod requests;

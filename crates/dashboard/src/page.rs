@@ -34,6 +34,7 @@ pub(crate) enum NavItem {
     Sources,
     Destinations,
     Routes,
+    Nodes,
     Settings,
     /// Pages without a menu entry, such as the error page.
     Elsewhere,
@@ -171,6 +172,7 @@ impl PageFrame {
                     entry(NavItem::Sources, "/sources", "source", "s", c.sources),
                     entry(NavItem::Destinations, "/destinations", "target", "t", c.destinations),
                     entry(NavItem::Routes, "/routes", "route", "u", c.routes),
+                    entry(NavItem::Nodes, "/nodes", "swap", "n", c.nodes),
                     entry(NavItem::Settings, "/settings", "settings", "g", c.settings),
                 ],
             ),

@@ -37,6 +37,7 @@ pub(crate) fn api_table() -> ApiTable {
         .with(api::stream::add_routes)
         .with(api::tokens::add_routes)
         .with(api::about::add_routes)
+        .with(api::nodes::add_routes)
         .with(api::clock::add_routes)
         .with(api::configuration::add_routes)
         .with(api::resources::add_routes::<SourceSpec>)

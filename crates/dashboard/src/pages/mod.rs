@@ -8,6 +8,7 @@ mod events;
 mod idempotency;
 mod login;
 mod messages;
+mod nodes;
 mod overview;
 mod preferences;
 mod replays;
@@ -39,6 +40,7 @@ pub(crate) fn routes() -> Router<Arc<Dashboard>> {
         .merge(idempotency::routes())
         .merge(login::routes())
         .merge(messages::routes())
+        .merge(nodes::routes())
         .merge(preferences::routes())
         .merge(replays::routes())
         .merge(requests::routes())

@@ -16,6 +16,7 @@ crate::lang::translations!(
         sources: "Sources", "Origens", "Orígenes";
         destinations: "Destinations", "Destinos", "Destinos";
         routes: "Routes", "Rotas", "Rutas";
+        nodes: "Nodes", "Nós", "Nodos";
         settings: "Settings", "Configurações", "Configuración";
         group_monitor: "Monitor", "Monitorar", "Monitorear";
         group_recover: "Recover", "Recuperar", "Recuperar";

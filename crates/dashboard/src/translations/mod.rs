@@ -21,6 +21,7 @@ tables! {
     live: LiveTexts;
     login: LoginTexts;
     messages: MessageTexts;
+    nodes: NodeTexts;
     overview: OverviewTexts;
     replays: ReplayTexts;
     requests: RequestTexts;

@@ -18,6 +18,7 @@ pub(crate) mod lanes;
 pub mod masked_spec;
 pub(crate) mod media;
 pub(crate) mod messages;
+pub(crate) mod nodes;
 pub(crate) mod quarantine;
 pub(crate) mod redacted_body;
 pub(crate) mod replays;

@@ -16,6 +16,7 @@ mod files;
 mod generated_documents;
 mod idempotency;
 mod list;
+mod nodes;
 mod quarantine;
 mod replay;
 mod requests;
@@ -94,6 +95,8 @@ pub(crate) enum Command {
     /// Show whether the gateway trusts its clock, or confirm it
     #[command(subcommand)]
     Clock(clock::ClockCommand),
+    /// List the nodes that use the store, with what they own
+    Nodes(nodes::NodesArgs),
     /// Diagnose problems with settings, data folder and destinations; exit code 8 if there are any
     Doctor(doctor::DoctorArgs),
     /// Back up the database to a file, even while the gateway runs
@@ -158,6 +161,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), CliError> {
         Command::Evolution(command) => evolution::run(command).await,
         Command::Token(command) => token::run(command).await,
         Command::Clock(command) => clock::run(command).await,
+        Command::Nodes(args) => nodes::run(&args).await,
         Command::Doctor(args) => doctor::run(&args).await,
         Command::Backup(args) => backup::run(&args).await,
         Command::Restore(args) => restore::run(&args),

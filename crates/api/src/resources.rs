@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
-use surehook_core::{destination::kind::DestinationKind, route::RouteSpec};
-use surehook_retry::rate::Rate;
+use surehook_core::{destination::kind::DestinationKind, health::HealthStatus, route::RouteSpec};
+use surehook_retry::{AttemptFailure, FailureClass, rate::Rate};
 use surehook_types::{
     ids::{DeliveryId, DestinationId, EventId, RouteId, SourceId},
     name::Name,
-    time::Timestamp,
+    time::{HumanDuration, Timestamp},
 };
 
 use crate::deliveries::AttemptResponse;
@@ -71,12 +71,72 @@ pub struct DestinationStatus {
     /// Delivery state; absent if the settings are unusable. Not covered by the `ETag`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<DestinationState>,
+    /// Health in the last minutes. Not covered by the `ETag`.
+    pub health: DestinationHealthResponse,
 }
 
 /// Routes have no runtime state.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "Route")]
 pub struct NoRuntimeState {}
+
+/// Health of a destination, from its attempts in the last minutes and its state.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "DestinationHealth")]
+pub struct DestinationHealthResponse {
+    pub status: HealthStatus,
+    /// Since when; absent if that is longer ago than a day, and for a healthy destination than an hour.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// The time span of the following counts.
+    pub window: HumanDuration,
+    pub attempts: u64,
+    /// Failed attempts.
+    pub failed: u64,
+    /// Deliveries that became dead.
+    pub dead: u64,
+    /// Share of failed attempts, 0 to 1; absent without attempts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure_ratio: Option<f64>,
+    pub backlog: DestinationBacklog,
+    /// The most recent failed attempt of the last day.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<LastErrorResponse>,
+}
+
+/// Deliveries that wait for a destination.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct DestinationBacklog {
+    /// All of them: due, to be retried later, or held.
+    pub waiting: u64,
+    /// Those that could be sent now.
+    pub due: u64,
+    /// Whether there may be more: they are counted up to 10,000.
+    pub more: bool,
+    /// Time until those that are due are sent at the rate of the last minute, in seconds; absent if there
+    /// are none, or none is sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drain_seconds: Option<u64>,
+}
+
+/// A failed attempt.
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "LastError")]
+pub struct LastErrorResponse {
+    pub at: Timestamp,
+    pub event: EventId,
+    pub delivery: DeliveryId,
+    /// HTTP status of the response.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// Why there was no response.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<AttemptFailure>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<FailureClass>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+}
 
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct DestinationState {

@@ -10,7 +10,7 @@ use surehook_types::{
     time::{HumanDuration, Timestamp},
 };
 
-use crate::resources::DestinationState;
+use crate::resources::{DestinationHealthResponse, DestinationState};
 
 /// Totals of the gateway.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -55,6 +55,7 @@ pub struct DestinationStatsResponse {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stop_at: Option<NonZeroU64>,
     pub warning_reached: bool,
+    pub health: DestinationHealthResponse,
     /// Absent if the settings are unusable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<DestinationState>,

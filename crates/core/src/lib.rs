@@ -16,6 +16,7 @@ pub mod delivery;
 pub mod destination;
 pub mod diff;
 pub mod event;
+pub mod health;
 pub mod histogram;
 pub mod idempotency;
 pub mod lane;

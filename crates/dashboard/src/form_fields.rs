@@ -220,7 +220,7 @@ pub(crate) fn set_at(spec: &mut Value, pointer: &str, value: Option<Value>) {
 /// Removes read-only fields that the API adds to a spec.
 pub(crate) fn editable_spec(mut resource: Value) -> Value {
     if let Some(fields) = resource.as_object_mut() {
-        for read_only in ["id", "created_at", "updated_at", "state", "verified"] {
+        for read_only in ["id", "created_at", "updated_at", "state", "health", "verified"] {
             fields.remove(read_only);
         }
     }

@@ -2,6 +2,7 @@
 //!
 //! - [`gateway`]: what the dashboard needs from the server; all data comes from the API.
 //! - `current_user`, `page`: the signed-in user, and the frame around every page.
+//! - `health`: the health of a destination in words.
 //! - `pages`: one module per page, with its template in `templates/` and its texts in `translations/`.
 //! - `security`, `cookies`, `assets`: headers and checks for every response, cookies, scripts and styles.
 
@@ -15,6 +16,7 @@ mod filter;
 mod form_fields;
 mod format;
 pub mod gateway;
+mod health;
 mod lang;
 mod list_page;
 mod page;

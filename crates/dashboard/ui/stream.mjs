@@ -48,7 +48,13 @@ function connect() {
   if (lastId) address.set('since', lastId);
   const stream = new EventSource(`/stream?${address}`);
   open = stream;
-  stream.onopen = () => { failures = 0; onStateChange(true); };
+  stream.onopen = () => {
+    failures = 0;
+    onStateChange(true);
+    // What changed between loading the page and opening the stream was not reported.
+    nextAt = Math.max(nextAt, Date.now() + REFRESH_EVERY);
+    requestRefresh();
+  };
   stream.addEventListener('batch', (event) => {
     lastId = event.lastEventId || lastId;
     /** @type {Batch} */

@@ -107,6 +107,8 @@ pub enum DestinationChange {
     Deleted,
     /// Paused or resumed, or its circuit changed.
     State,
+    /// Its health has another status.
+    Health,
 }
 
 impl LiveUpdate {

@@ -10,6 +10,7 @@
 //! - `node`, `lost_claims`: the lanes that this process owns, and claims without a running attempt.
 //! - `signals`, `lane_requests`, `lane_states`: what it tells other nodes, and learns of their lanes.
 //! - `maintenance`: retention, roll-ups, metrics. [`replays`]: bulk replay jobs.
+//! - [`health`]: the health of destinations.
 //! - `idempotency`: claims of idempotency keys.
 //! - [`feed`]: live updates.
 
@@ -23,6 +24,7 @@ mod control;
 mod destination_client;
 mod exec;
 pub mod feed;
+pub mod health;
 mod idempotency;
 pub mod inbox;
 pub mod ingest;
@@ -70,6 +72,7 @@ pub use control::LaneError;
 pub use lane_states::LaneStates;
 pub use node::NodeIdentity;
 use surehook_core::{
+    health::HealthPolicy,
     idempotency::KeyLimits,
     quarantine::QuarantineStore,
     refused::RefusedRequest,
@@ -96,6 +99,7 @@ use crate::{
     certificates::{CertificateCache, HttpCertificateFetcher},
     clock_guard::{ClockGuard, RecordingClock},
     feed::{DeliveryChanged, DestinationChange, DestinationChanged, Feed, LiveUpdate},
+    health::HealthMonitor,
     idempotency::ClaimMemory,
     inbox::Inbox,
     lane::{LaneContext, MemoryBudget},
@@ -147,6 +151,8 @@ pub struct EngineParts {
     pub stuck_after: Duration,
     /// How this process presents itself to other nodes.
     pub node: NodeIdentity,
+    /// What counts as a failing and a degraded destination.
+    pub health: HealthPolicy,
 }
 
 impl fmt::Debug for EngineParts {
@@ -171,6 +177,7 @@ pub struct Engine {
     event_retention: Duration,
     stuck_after: Duration,
     stuck: ArcSwapOption<String>,
+    health: HealthMonitor,
     refused_sampler: RefusedSampler,
     quarantine_limiter: QuarantineLimiter,
     certificates: CertificateCache,
@@ -291,6 +298,7 @@ impl Engine {
             event_retention: parts.event_retention,
             stuck_after: parts.stuck_after,
             stuck: ArcSwapOption::empty(),
+            health: HealthMonitor::new(parts.health),
             refused_sampler,
             quarantine_limiter: QuarantineLimiter::default(),
             certificates: CertificateCache::new(Arc::new(fetcher), trust),

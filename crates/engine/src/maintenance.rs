@@ -161,6 +161,6 @@ impl Engine {
             .filter(|(_, at)| now.since(**at) > self.stuck_after)
             .find_map(|(id, _)| name(id));
         self.stuck.store(stuck.map(Arc::new));
-        Ok(())
+        self.refresh_health().await
     }
 }

@@ -109,6 +109,8 @@ pub(crate) struct Registry {
     pub(crate) destinations: Vec<DestinationId>,
     /// The number of all destinations.
     pub(crate) destinations_total: usize,
+    /// The names of all destinations, also of misconfigured ones.
+    pub(crate) names: BTreeMap<DestinationId, String>,
     pub(crate) sources: HashMap<String, Arc<SourceRuntime>>,
     pub(crate) lanes: HashMap<DestinationId, Arc<Lane>>,
     /// The filters and transforms of all routes.
@@ -417,7 +419,9 @@ impl Registry {
             .collect();
         let version = configuration.version;
         let destinations_total = configuration.destinations.len();
-        Self { version, destinations, destinations_total, sources, lanes, filters }
+        let names = configuration.destinations.iter();
+        let names = names.map(|stored| (stored.id, stored.spec.name.to_string())).collect();
+        Self { version, destinations, destinations_total, names, sources, lanes, filters }
     }
 
     /// The running lane of a destination, if this process owns it without interruption.

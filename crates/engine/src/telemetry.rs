@@ -14,6 +14,7 @@ use prometheus_client::{
 };
 use surehook_core::{
     event::DuplicateReason,
+    health::HealthStatus,
     idempotency::{ClaimStepResult, ClaimTotals},
     replay::ReplayState,
 };
@@ -56,6 +57,8 @@ pub struct Telemetry {
     postponed: Counters,
     shortages: Counters,
     pending_age: Gauges,
+    health: Gauges,
+    waiting: Gauges,
     by_status: Gauges,
     dead: Gauges,
     replay_jobs: Gauges,
@@ -210,6 +213,8 @@ impl Default for Telemetry {
                 "Age of the oldest due delivery",
                 Unit::Seconds,
             ),
+            health: metrics.add("destination_health", "1 for the current health of a destination"),
+            waiting: metrics.add("deliveries_waiting", "Deliveries that wait for their destination"),
             by_status: metrics.add("deliveries", "Deliveries by status"),
             dead: metrics.add("dlq_events", "Dead letters by reason"),
             replay_jobs: metrics.add("replay_jobs", "Replay jobs by state"),
@@ -316,6 +321,22 @@ impl Telemetry {
         self.circuit_transitions.get_or_create(&labels).inc();
     }
 
+    pub(crate) fn set_destination_health(&self, name: &str, health: HealthStatus, waiting: u64) {
+        for status in HealthStatus::ALL {
+            let labels = health_labels(name, status);
+            self.health.get_or_create(&labels).set(i64::from(status == health));
+        }
+        self.waiting.get_or_create(&labels([("destination", name)])).set(to_i64(waiting));
+    }
+
+    /// Removes the health of a destination that was deleted or renamed.
+    pub(crate) fn remove_destination_health(&self, name: &str) {
+        for status in HealthStatus::ALL {
+            self.health.remove(&health_labels(name, status));
+        }
+        self.waiting.remove(&labels([("destination", name)]));
+    }
+
     pub(crate) fn set_sent_today(&self, destination: &str, sent: u64, warn_at: Option<NonZeroU64>) {
         let to = labels([("destination", destination)]);
         self.sent_today.get_or_create(&to).set(to_i64(sent));
@@ -407,6 +428,10 @@ impl Telemetry {
         let _infallible = encode(&mut text, &self.registry);
         text
     }
+}
+
+fn health_labels(name: &str, status: HealthStatus) -> Labels {
+    labels([("destination", name), ("status", status.as_str())])
 }
 
 fn attempt_labels(destination: &str, outcome: &str, code_class: &str) -> Labels {

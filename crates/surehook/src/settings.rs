@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use surehook_core::{
     destination::DestinationSpec,
+    health::HealthSpec,
     idempotency::KeyLimits,
     quarantine::QUARANTINE_BYTES_MAX,
     route::RouteSpec,
@@ -63,6 +64,8 @@ pub(crate) struct Settings {
     /// Bucket for media files: S3, R2 or `MinIO`.
     pub(crate) media: BucketSpec,
     pub(crate) limits: LimitSettings,
+    /// What counts as a failing and a degraded destination.
+    pub(crate) health: HealthSpec,
     /// Sources to create or update at start.
     pub(crate) sources: Vec<SourceSpec>,
     /// Destinations to create or update at start.
@@ -130,6 +133,7 @@ impl Default for Settings {
             ready_max_due_age: HumanDuration::from_secs(300),
             media: BucketSpec::default(),
             limits: LimitSettings::default(),
+            health: HealthSpec::default(),
             sources: Vec::new(),
             destinations: Vec::new(),
             routes: Vec::new(),
@@ -259,6 +263,7 @@ impl Settings {
         ] {
             anyhow::ensure!(value > 0, "limits.{name} must be at least 1");
         }
+        self.health.build()?;
         // Checks only the syntax: variables may be set later, where the gateway runs.
         self.media.build(&|_| Some("set".to_owned()))?;
         let levels = ["error", "warn", "info", "debug", "trace"];

@@ -5,9 +5,38 @@
 //!  counts    = length, then for each: metric number, value
 //!  histogram = number of buckets, then for each: distance to the previous one, value
 //! ```
+//!
+//! The last failure follows the counts as values with numbers of their own, so that rows which were
+//! written before it was recorded stay readable.
 
-use super::{RollupCounts, RollupMetric};
+use surehook_types::{ids::DeliveryId, time::Timestamp};
+use uuid::Uuid;
+
+use super::{FailureMark, RollupCounts, RollupMetric};
 use crate::histogram::{BUCKETS, Histogram};
+
+/// The number of the first value of a [`FailureMark`]. Metrics have smaller numbers.
+const FIRST_MARK_NUMBER: u64 = 1000;
+
+impl FailureMark {
+    fn to_values(self) -> [u64; 4] {
+        let (high, low) = self.delivery.uuid().as_u64_pair();
+        [self.at.as_millis().cast_unsigned(), high, low, self.attempt.into()]
+    }
+
+    fn from_values(values: [Option<u64>; 4]) -> Result<Option<Self>, DecodeRollupError> {
+        let [at, high, low, attempt] = values;
+        let (Some(at), Some(high), Some(low), Some(attempt)) = (at, high, low, attempt) else {
+            let is_absent = values.iter().all(Option::is_none);
+            return if is_absent { Ok(None) } else { Err(DecodeRollupError) };
+        };
+        Ok(Some(Self {
+            at: Timestamp::from_millis(at.cast_signed()),
+            delivery: DeliveryId::from_uuid(Uuid::from_u64_pair(high, low)),
+            attempt: u32::try_from(attempt).map_err(|_| DecodeRollupError)?,
+        }))
+    }
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid rollup encoding")]
@@ -46,10 +75,16 @@ pub fn read_varint(from: &mut &[u8]) -> Result<u64, DecodeRollupError> {
 impl RollupCounts {
     pub fn encode(&self, to: &mut Vec<u8>) {
         let nonzero = || RollupMetric::ALL.into_iter().filter(|metric| self.get(*metric) > 0);
-        write_varint(nonzero().count() as u64, to);
+        let mark = self.last_failure.map(FailureMark::to_values);
+        let mark_values = (FIRST_MARK_NUMBER..).zip(mark.into_iter().flatten());
+        write_varint((nonzero().count() + mark.map_or(0, |mark| mark.len())) as u64, to);
         for metric in nonzero() {
             write_varint(metric as u64, to);
             write_varint(self.get(metric), to);
+        }
+        for (number, value) in mark_values {
+            write_varint(number, to);
+            write_varint(value, to);
         }
         write_histogram(&self.latency, to);
         write_histogram(&self.attempt_time, to);
@@ -58,12 +93,19 @@ impl RollupCounts {
     /// Reads one and advances `from` past it.
     pub fn decode(from: &mut &[u8]) -> Result<Self, DecodeRollupError> {
         let mut counts = Self::default();
+        let mut mark = [None; 4];
         for _ in 0..read_varint(from)? {
-            let number = read_varint(from)?;
+            let (number, value) = (read_varint(from)?, read_varint(from)?);
+            if let Some(number) = number.checked_sub(FIRST_MARK_NUMBER) {
+                let part = usize::try_from(number).ok().and_then(|number| mark.get_mut(number));
+                *part.ok_or(DecodeRollupError)? = Some(value);
+                continue;
+            }
             let metric =
                 usize::try_from(number).ok().and_then(|n| RollupMetric::ALL.get(n).copied());
-            counts.add(metric.ok_or(DecodeRollupError)?, read_varint(from)?);
+            counts.add(metric.ok_or(DecodeRollupError)?, value);
         }
+        counts.last_failure = FailureMark::from_values(mark)?;
         counts.latency = read_histogram(from)?;
         counts.attempt_time = read_histogram(from)?;
         Ok(counts)
@@ -110,8 +152,16 @@ mod tests {
 
     fn any_counts() -> impl Strategy<Value = RollupCounts> {
         let pairs = prop::collection::vec((0..RollupMetric::ALL.len(), any::<u64>()), 0..8);
-        (pairs, any_histogram(), any_histogram()).prop_map(|(pairs, latency, attempt_time)| {
-            let mut counts = RollupCounts { latency, attempt_time, ..RollupCounts::default() };
+        let mark = prop::option::of((any::<i64>(), any::<u128>(), any::<u32>()));
+        let parts = (pairs, any_histogram(), any_histogram(), mark);
+        parts.prop_map(|(pairs, latency, attempt_time, mark)| {
+            let last_failure = mark.map(|(at, delivery, attempt)| FailureMark {
+                at: Timestamp::from_millis(at),
+                delivery: DeliveryId::from_uuid(Uuid::from_u128(delivery)),
+                attempt,
+            });
+            let mut counts =
+                RollupCounts { latency, attempt_time, last_failure, ..RollupCounts::default() };
             pairs
                 .into_iter()
                 .for_each(|(number, value)| counts.add(RollupMetric::ALL[number], value));
@@ -165,8 +215,10 @@ mod tests {
 
     #[test]
     fn invalid_rollup_encodings_are_rejected() {
-        let cases: [(&str, &[u8]); 4] = [
+        let cases: [(&str, &[u8]); 6] = [
             ("an unknown metric", &[1, 99, 1, 0, 0]),
+            ("a part of a mark", &[1, 0xe8, 0x07, 1, 0, 0]),
+            ("an unknown part of a mark", &[1, 0xec, 0x07, 1, 0, 0]),
             ("a bucket that does not exist", &[0, 1, 0xff, 0x7f, 1, 0]),
             ("an endless number", &[0xff; 11]),
             (

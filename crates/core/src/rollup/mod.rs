@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use surehook_retry::{DeadReason, FailureClass};
 use surehook_types::{
-    ids::{DestinationId, SourceId},
+    ids::{DeliveryId, DestinationId, SourceId},
     time::Timestamp,
 };
 
@@ -19,7 +19,10 @@ pub use self::{
     encoding::{DecodeRollupError, read_varint, write_varint},
     grid::{CHART_POINTS_MAX, ChartGrid, ChartGridError},
 };
-use crate::histogram::Histogram;
+use crate::{
+    histogram::Histogram,
+    store::{NextStep, Settlement},
+};
 
 /// A counted metric. Its number is stored, so it never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -104,9 +107,34 @@ pub struct RollupCounts {
     pub latency: Histogram,
     /// Duration of all attempts.
     pub attempt_time: Histogram,
+    /// The most recent failed attempt.
+    pub last_failure: Option<FailureMark>,
+}
+
+/// Which attempt failed, and when. Later ones are greater.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FailureMark {
+    pub at: Timestamp,
+    pub delivery: DeliveryId,
+    /// Its number within the delivery.
+    pub attempt: u32,
 }
 
 impl RollupCounts {
+    /// Counts an attempt of a destination.
+    pub fn record_attempt(&mut self, settlement: &Settlement) {
+        let Settlement { delivery, created_at, at, attempt, next, .. } = settlement;
+        self.add(RollupMetric::attempt(attempt.class), 1);
+        self.attempt_time.record(attempt.took);
+        if *next == NextStep::Succeeded {
+            self.latency.record(at.since(*created_at));
+        }
+        if attempt.class.is_some() {
+            let mark = FailureMark { at: *at, delivery: *delivery, attempt: attempt.number };
+            self.last_failure = self.last_failure.max(Some(mark));
+        }
+    }
+
     pub fn add(&mut self, metric: RollupMetric, amount: u64) {
         let sum = &mut self.counts[metric as usize];
         *sum = sum.saturating_add(amount);
@@ -122,6 +150,7 @@ impl RollupCounts {
         }
         self.latency.merge(&other.latency);
         self.attempt_time.merge(&other.attempt_time);
+        self.last_failure = self.last_failure.max(other.last_failure);
     }
 
     pub fn attempts(&self) -> u64 {
@@ -199,6 +228,15 @@ pub enum RollupSubject {
     Source(Option<SourceId>),
     /// A destination, or all together.
     Destination(Option<DestinationId>),
+}
+
+/// The counts of a destination in one bucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DestinationRollup {
+    pub destination: DestinationId,
+    /// Start of the bucket.
+    pub start: Timestamp,
+    pub counts: RollupCounts,
 }
 
 /// A query for buckets.

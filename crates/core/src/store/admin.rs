@@ -24,7 +24,7 @@ use crate::{
     event::{DuplicateId, Payload},
     refused::{RefusedFilter, RefusedRequest},
     requests::{ReceivedRequest, RequestCursor, RequestFilter},
-    rollup::{RollupCounts, RollupQuery},
+    rollup::{BucketWidth, DestinationRollup, RollupCounts, RollupQuery},
 };
 
 /// The result of a replay.
@@ -88,6 +88,15 @@ pub struct DeadReasonCount {
     pub total: u64,
     /// Currently dead.
     pub pending: u64,
+}
+
+/// The deliveries that wait for their destination.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WaitingCount {
+    /// All of them: due, to be retried later, and held behind others of their ordering key.
+    pub waiting: u64,
+    /// Those that could be sent now.
+    pub due: u64,
 }
 
 /// Health of the store.
@@ -300,6 +309,14 @@ pub trait AdminStore: Send + Sync {
         now: Timestamp,
     ) -> Result<BTreeMap<DestinationId, Timestamp>, StoreError>;
 
+    /// The deliveries in the store that wait for each destination; each number is counted up to `limit`
+    /// of each way to wait. What a lane has in memory is not included.
+    async fn count_waiting(
+        &self,
+        now: Timestamp,
+        limit: u64,
+    ) -> Result<BTreeMap<DestinationId, WaitingCount>, StoreError>;
+
     /// Health of the store, as far as this process knows it without asking.
     fn health(&self) -> StoreHealth;
 
@@ -340,6 +357,15 @@ pub trait AdminStore: Send + Sync {
         &self,
         query: RollupQuery,
     ) -> Result<Vec<(Timestamp, RollupCounts)>, StoreError>;
+
+    /// The counts of each destination per bucket of this width, from the first bucket that starts at
+    /// `since` or later; empty buckets and deleted destinations are left out. Exact, like
+    /// [`Self::list_rollups`], with one read for all destinations.
+    async fn list_destination_rollups(
+        &self,
+        width: BucketWidth,
+        since: Timestamp,
+    ) -> Result<Vec<DestinationRollup>, StoreError>;
 
     /// Stores an API token or session. An existing one with the same hash gets its role and expiry.
     ///

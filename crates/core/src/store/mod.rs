@@ -23,6 +23,7 @@ pub use self::{
     admin::{
         AdminStore, CancelResult, DatabaseHealth, DeadReasonCount, LOGIN_LINKS_MAX, PruneReport,
         REPLAY_INTERVAL, RemoveTokenResult, ReplayResult, StandbyHealth, StoreCounts, StoreHealth,
+        WaitingCount,
     },
     configuration::{
         ConfigChange, ConfigChangeResult, ConfigVersion, Configuration, PastConfiguration,

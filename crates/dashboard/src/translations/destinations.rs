@@ -19,11 +19,7 @@ crate::lang::translations!(
         attempts_day: "Attempts, 24 h", "Tentativas, 24 h", "Intentos, 24 h";
         success: "Success rate, 24 h", "Taxa de sucesso, 24 h", "Tasa de éxito, 24 h";
         response_time: "p95 response time, 24 h", "Tempo de resposta p95, 24 h", "Tiempo de respuesta p95, 24 h";
-        healthy: "Healthy", "Saudável", "En buen estado";
-        unusable: "Invalid settings", "Configuração inválida", "Configuración no válida";
-        paused: "Paused", "Pausado", "En pausa";
         paused_since: "Paused since", "Pausado desde", "En pausa desde";
-        circuit_open: "Circuit open", "Circuito aberto", "Circuito abierto";
         circuit_half_open: "Circuit half open", "Circuito semiaberto", "Circuito semiabierto";
         circuit_ramp: "Ramping up", "Retomando o ritmo", "Recuperando el ritmo";
         cooling: "Rate limited", "Limite de requisições excedido", "Límite de solicitudes excedido";
@@ -41,7 +37,6 @@ crate::lang::translations!(
         limited_daily: "Daily limit reached; sending resumes", "Limite diário atingido; os envios serão retomados em", "Límite diario alcanzado; los envíos se reanudarán el";
         limited_rate: "Rate limit from settings: {}", "Velocidade máxima configurada: {}", "Velocidad máxima configurada: {}";
         limited_drain: "Backlog rate limit: {}", "Velocidade máxima das entregas acumuladas: {}", "Velocidad máxima de las entregas acumuladas: {}";
-        last_failure: "Last failure", "Última falha", "Último fallo";
         pause_reason: "Reason (visible to your team)", "Motivo (visível para sua equipe)", "Motivo (visible para su equipo)";
         resume_rate: "Backlog rate limit (optional)", "Velocidade máxima das entregas acumuladas (opcional)", "Velocidad máxima de las entregas acumuladas (opcional)";
         what_if: "What if", "E se?", "¿Y si…?";

@@ -17,6 +17,7 @@ tables! {
     events: EventListTexts;
     failures: FailureTexts;
     forms: FormTexts;
+    health: HealthTexts;
     idempotency: IdempotencyTexts;
     live: LiveTexts;
     login: LoginTexts;

@@ -29,15 +29,7 @@ crate::lang::translations!(
         succeeded: "Succeeded", "Bem-sucedidas", "Exitosos";
         failed: "Failed, will retry", "Falhas com nova tentativa", "Fallos con reintento";
         died: "Failed for good", "Falhas definitivas", "Fallos definitivos";
-        failing: "Failing destinations", "Destinos com falhas", "Destinos con fallos";
-        all_healthy: "All destinations are healthy.", "Todos os destinos estão saudáveis.", "Todos los destinos están en buen estado.";
         error_type: "Error type", "Tipo de erro", "Tipo de error";
-        circuit_closed: "Reachable", "Acessível", "Disponible";
-        circuit_open: "Circuit open", "Circuito aberto", "Circuito abierto";
-        circuit_half_open: "Probing", "Em teste", "En prueba";
-        rate_limited: "Rate limited (Retry-After)", "Limite de requisições (Retry-After)", "Límite de solicitudes (Retry-After)";
-        paused: "Paused", "Pausado", "En pausa";
-        misconfigured: "Invalid settings", "Configuração inválida", "Configuración no válida";
         groups: "Dead letters by cause", "Falhas por causa", "Fallos por causa";
         no_groups: "No dead letters", "Nenhuma entrega com falha", "Sin entregas fallidas";
         all_groups: "View all dead letters", "Ver a fila de falhas", "Ver entregas fallidas";

@@ -30,6 +30,11 @@ impl Lane {
         self.lock().scheduler.state(now)
     }
 
+    /// Number of deliveries that wait in memory.
+    pub(crate) fn queued(&self) -> usize {
+        self.lock().scheduler.queued()
+    }
+
     fn state_to_save(&self) -> SavedLaneState {
         let earliest = self.shared.clock.now() + COOL_DOWN_SAVED_MIN;
         let mut state = self.current_state();

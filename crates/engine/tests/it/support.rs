@@ -14,6 +14,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use http::HeaderMap;
 use surehook_core::{
+    health::HealthPolicy,
     idempotency::KeyLimits,
     store::{
         AdminStore as _, ConfigChange, DeliveryFilter, DeliveryRow, DeliveryStore as _, PageRequest,
@@ -181,6 +182,7 @@ pub(crate) async fn start_engine(store: Arc<FaultyStore>, rng: Arc<PanickingRng>
         sockets_max: 1000,
         stuck_after: Duration::from_secs(300),
         node: NodeIdentity { name: "test".to_owned(), address: None },
+        health: HealthPolicy::default(),
     };
     Engine::start(parts).await.unwrap()
 }

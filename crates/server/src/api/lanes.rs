@@ -6,16 +6,20 @@ use axum::{Json, extract::State};
 use http::StatusCode;
 use serde_json::{Value, json};
 use surehook_api::resources::{
-    DestinationDrain, DestinationHold, DestinationPause, DestinationState, PauseRequest,
-    ProbeResponse, ResumeRequest,
+    DestinationBacklog, DestinationDrain, DestinationHealthResponse, DestinationHold,
+    DestinationPause, DestinationState, LastErrorResponse, PauseRequest, ProbeResponse,
+    ResumeRequest,
 };
 use surehook_core::{
     destination::DestinationSpec,
     lane::{BacklogDrain, LanePause},
 };
-use surehook_engine::{LaneError, LaneStates};
+use surehook_engine::{
+    LaneError, LaneStates,
+    health::{DestinationHealth, WAITING_MAX},
+};
 use surehook_retry::circuit::CircuitState;
-use surehook_types::ids::DestinationId;
+use surehook_types::{ids::DestinationId, time::HumanDuration};
 
 use super::{
     deliveries,
@@ -50,6 +54,40 @@ pub(super) fn destination_state(lanes: &LaneStates, id: DestinationId) -> Option
         drain: state.drain.map(|BacklogDrain { rate, until }| DestinationDrain { rate, until }),
         holds,
     })
+}
+
+/// The health of a destination. What the services said is not included: it may quote secrets.
+pub(super) fn destination_health(
+    server: &ServerState,
+    id: DestinationId,
+) -> DestinationHealthResponse {
+    let DestinationHealth { status, since, window, last_error, waiting, drain } =
+        server.engine.destination_health(id);
+    let last_error = last_error.map(|error| LastErrorResponse {
+        at: error.at,
+        event: error.event,
+        delivery: error.delivery,
+        status: error.attempt.status,
+        failure: error.attempt.failure,
+        class: error.attempt.class,
+        detail: error.attempt.detail.clone(),
+    });
+    DestinationHealthResponse {
+        status,
+        since,
+        window: HumanDuration(server.engine.health_policy().window),
+        attempts: window.attempts,
+        failed: window.failed,
+        dead: window.dead,
+        failure_ratio: window.failure_ratio(),
+        backlog: DestinationBacklog {
+            waiting: waiting.waiting,
+            due: waiting.due,
+            more: waiting.waiting >= WAITING_MAX,
+            drain_seconds: drain.map(|drain| drain.as_secs()),
+        },
+        last_error,
+    }
 }
 
 pub(crate) fn add_routes(api: ApiTable) -> ApiTable {

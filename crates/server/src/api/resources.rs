@@ -59,7 +59,12 @@ pub(crate) trait Resource:
     fn put(id: Id<Self::IdKind>, spec: Self) -> ConfigChange;
     fn delete(id: Id<Self::IdKind>) -> ConfigChange;
     /// `lanes` is given for kinds that have a [state](Self::HAS_STATE).
-    fn state(&self, lanes: Option<&LaneStates>, id: Id<Self::IdKind>) -> Self::State;
+    fn state(
+        &self,
+        server: &ServerState,
+        lanes: Option<&LaneStates>,
+        id: Id<Self::IdKind>,
+    ) -> Self::State;
 }
 
 impl Resource for SourceSpec {
@@ -90,7 +95,12 @@ impl Resource for SourceSpec {
     fn delete(id: Id<SourceIdKind>) -> ConfigChange {
         ConfigChange::DeleteSource(id)
     }
-    fn state(&self, _: Option<&LaneStates>, _: Id<SourceIdKind>) -> SourceStatus {
+    fn state(
+        &self,
+        _: &ServerState,
+        _: Option<&LaneStates>,
+        _: Id<SourceIdKind>,
+    ) -> SourceStatus {
         SourceStatus { verified: self.is_verified() }
     }
 }
@@ -118,8 +128,16 @@ impl Resource for DestinationSpec {
     fn delete(id: Id<DestinationIdKind>) -> ConfigChange {
         ConfigChange::DeleteDestination(id)
     }
-    fn state(&self, lanes: Option<&LaneStates>, id: Id<DestinationIdKind>) -> DestinationStatus {
-        DestinationStatus { state: lanes.and_then(|lanes| lanes::destination_state(lanes, id)) }
+    fn state(
+        &self,
+        server: &ServerState,
+        lanes: Option<&LaneStates>,
+        id: Id<DestinationIdKind>,
+    ) -> DestinationStatus {
+        DestinationStatus {
+            state: lanes.and_then(|lanes| lanes::destination_state(lanes, id)),
+            health: lanes::destination_health(server, id),
+        }
     }
 }
 
@@ -146,7 +164,12 @@ impl Resource for RouteSpec {
     fn delete(id: Id<RouteIdKind>) -> ConfigChange {
         ConfigChange::DeleteRoute(id)
     }
-    fn state(&self, _: Option<&LaneStates>, _: Id<RouteIdKind>) -> NoRuntimeState {
+    fn state(
+        &self,
+        _: &ServerState,
+        _: Option<&LaneStates>,
+        _: Id<RouteIdKind>,
+    ) -> NoRuntimeState {
         NoRuntimeState {}
     }
 }
@@ -251,10 +274,11 @@ pub(super) fn find_resource<'a, R: Resource>(
 
 /// The masked settings and the runtime state.
 fn resource_json<R: Resource>(
+    server: &ServerState,
     lanes: Option<&LaneStates>,
     stored: &StoredObject<Id<R::IdKind>, R>,
 ) -> Value {
-    masked_spec::mask_stored_with_state(stored, stored.spec.state(lanes, stored.id))
+    masked_spec::mask_stored_with_state(stored, stored.spec.state(server, lanes, stored.id))
 }
 
 /// The states of lanes, for kinds of resources that show them.
@@ -279,7 +303,7 @@ pub(super) async fn resource_response<R: Resource>(
     let found = find_resource::<R>(&configuration, id_or_name)?;
     let tag = ETag::from_value(&masked_spec::mask_stored(found));
     let lanes = load_lane_states::<R>(server, &configuration).await?;
-    let value = resource_json(lanes.as_ref(), found);
+    let value = resource_json(server, lanes.as_ref(), found);
     Ok(VersionedJson { status, tag, has_state: R::HAS_STATE, value })
 }
 
@@ -297,7 +321,8 @@ async fn list<R: Resource>(
     let page: Vec<_> = rest.take(limit).collect();
     let next = page.last().filter(|_| page.len() == limit).map(|stored| stored.id.to_string());
     let lanes = load_lane_states::<R>(&server, &configuration).await?;
-    let data = page.into_iter().map(|stored| resource_json(lanes.as_ref(), stored)).collect();
+    let json = |stored| resource_json(&server, lanes.as_ref(), stored);
+    let data = page.into_iter().map(json).collect();
     Ok(Json(ListResponse { data, next_cursor: next }))
 }
 

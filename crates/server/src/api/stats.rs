@@ -15,7 +15,7 @@ use surehook_messaging::{send_limits::SendLimits, store::MessageStore};
 use surehook_retry::DeadReason;
 use surehook_types::{ids::DestinationId, store_error::StoreError, time::Timestamp};
 
-use super::lanes::destination_state;
+use super::lanes::{destination_health, destination_state};
 use crate::{
     ServerState,
     openapi::{ApiTable, Operation},
@@ -63,6 +63,7 @@ pub(crate) async fn get_stats(
             warn_at: limits.warn_at,
             stop_at: limits.stop_at,
             warning_reached: sent_today.is_some_and(|sent| limits.should_warn(sent)),
+            health: destination_health(&server, destination.id),
             state: destination_state(&lanes, destination.id),
         })
         .collect();

@@ -5,7 +5,10 @@ use std::{collections::BTreeSet, time::Duration};
 use surehook_core::{
     delivery::{ClaimProof, state::DeliveryStatus},
     event::NewEvent,
-    store::{AbandonedClaim, ClaimedDelivery, HeldClaim, NextStep, SettleResult, Settlement},
+    store::{
+        AbandonedClaim, ClaimedDelivery, HeldClaim, NextStep, SettleResult, Settlement,
+        WaitingCount,
+    },
 };
 use surehook_retry::FailureClass;
 use surehook_types::ids::{DeliveryId, DestinationId};
@@ -297,4 +300,25 @@ pub async fn oldest_due_reports_the_oldest_overdue_delivery_per_destination(
     assert_eq!(oldest.into_iter().collect::<Vec<_>>(), [(fixture.crm, start)]);
     let late = [(fixture.crm, start), (fixture.mail, start + SECOND * 9)];
     assert_eq!(later.into_iter().collect::<Vec<_>>(), late);
+}
+
+pub async fn waiting_deliveries_are_counted_per_destination_up_to_the_limit(
+    mut fixture: StoreFixture,
+) {
+    let start = fixture.now;
+    admit_events(&fixture, 4).await;
+    fixture.accept(fixture.ordered_event("a")).await;
+    fixture.accept(fixture.ordered_event("a")).await;
+    let claimed = fixture.claim(fixture.crm, 2).await;
+    fixture.finish(&claimed[0], NextStep::RetryAt(start + SECOND * 60)).await;
+    fixture.wait(SECOND);
+
+    let count = async |limit| fixture.count_waiting(fixture.now, limit).await.unwrap();
+    let all = count(100).await;
+    // One is in flight, one is to be retried later, and the second of the ordering key is held.
+    let crm = WaitingCount { waiting: 5, due: 3 };
+    let expected = [(fixture.crm, crm), (fixture.mail, WaitingCount::default())];
+    assert_eq!(all, expected.into_iter().collect());
+    let limited = count(2).await;
+    assert_eq!(limited[&fixture.crm], WaitingCount { waiting: 3, due: 2 });
 }

@@ -33,7 +33,7 @@ use surehook_core::{
         ReplayPreview, ReplayRow, ReplaySpec, ReplayStore, ReplayTransition, SelectionReport,
     },
     requests::{ReceivedRequest, RequestCursor, RequestFilter},
-    rollup::{RollupCounts, RollupQuery},
+    rollup::{BucketWidth, DestinationRollup, RollupCounts, RollupQuery},
     store::{
         AbandonedClaim, AdminStore, AdmitResult, CancelResult, ClaimBatch, ConfigChange,
         ConfigChangeResult, ConfigVersion, Configuration, CoordinationStore, DatabaseHealth,
@@ -42,7 +42,7 @@ use surehook_core::{
         JoinResult, LaneAnswer, LaneRequest, LedDuty, ListPage, NewNode, NodeLease, NodesReport,
         OwnedLane, PageRequest, PruneReport, RecordedDelivery, RemoveTokenResult, ReplayResult,
         SettleResult, Settlement, Signal, SignalBatch, SignalPosition, Store, StoreCounts,
-        StoreHealth,
+        StoreHealth, WaitingCount,
     },
 };
 use surehook_dedup::ClaimKey;
@@ -300,9 +300,11 @@ pass_on! { AdminStore;
     fn inspect_database() -> Option<DatabaseHealth>;
     fn count_held() -> BTreeMap<DeliveryStatus, u64>;
     fn find_oldest_due(now: Timestamp) -> BTreeMap<DestinationId, Timestamp>;
+    fn count_waiting(now: Timestamp, limit: u64) -> BTreeMap<DestinationId, WaitingCount>;
     fn prune(event_retention: Duration, now: Timestamp) -> PruneReport;
     fn roll_up() -> bool;
     fn list_rollups(query: RollupQuery) -> Vec<(Timestamp, RollupCounts)>;
+    fn list_destination_rollups(width: BucketWidth, since: Timestamp) -> Vec<DestinationRollup>;
     fn add_token(token: ApiToken) -> bool;
     fn list_tokens() -> Vec<ApiToken>;
     fn extend_session(id: TokenId, expires_at: Timestamp) -> ();

@@ -196,7 +196,8 @@ macro_rules! store_conformance {
                     deliveries_in_flight_at_a_crash_are_due_after_restart,
                     next_due_is_the_earliest_waiting_delivery,
                     delivery_released_for_later_is_due_then_without_an_attempt,
-                    oldest_due_reports_the_oldest_overdue_delivery_per_destination;
+                    oldest_due_reports_the_oldest_overdue_delivery_per_destination,
+                    waiting_deliveries_are_counted_per_destination_up_to_the_limit;
                 callbacks: callback_is_due_when_its_delivery_has_ended,
                     every_way_to_end_makes_a_callback_due,
                     due_callback_survives_a_restart_and_is_ended_once,
@@ -487,7 +488,9 @@ macro_rules! store_conformance {
                     rollups_outlive_pruned_events_and_deleted_configuration,
                     finest_buckets_are_pruned_first,
                     expired_buckets_are_pruned_in_slices,
-                    duplicates_answered_from_memory_are_counted_in_rollups;
+                    duplicates_answered_from_memory_are_counted_in_rollups,
+                    rollups_of_all_destinations_are_those_of_each,
+                    last_failure_of_a_destination_is_kept_with_its_counts;
                 idempotency: completed_key_returns_its_result_across_a_restart,
                     unfinished_api_request_is_resumed_at_once_as_the_same_operation,
                     lease_of_the_service_outlives_a_restart,

@@ -5,7 +5,10 @@ use std::time::Duration;
 use surehook_core::{
     event::NewEvent,
     retention::RetentionSpec,
-    rollup::{BucketWidth, RollupCounts, RollupMetric, RollupQuery, RollupSubject},
+    rollup::{
+        BucketWidth, DestinationRollup, FailureMark, RollupCounts, RollupMetric, RollupQuery,
+        RollupSubject,
+    },
     store::{ConfigChange, NextStep},
 };
 use surehook_retry::DeadReason;
@@ -263,4 +266,62 @@ pub async fn duplicates_answered_from_memory_are_counted_in_rollups(mut fixture:
         .await
         .get(RollupMetric::Duplicates);
     assert_eq!((seen, fixture.counts().await.duplicates), (recalled, recalled));
+}
+
+pub async fn rollups_of_all_destinations_are_those_of_each(mut fixture: StoreFixture) {
+    for number in 0..12 {
+        fixture.accept(fixture.event_for_both(&number.to_string())).await;
+        fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
+        if number % 3 == 0 {
+            fixture.finish_due(fixture.mail, NextStep::RetryAt(fixture.now + DAY)).await;
+        }
+        fixture.wait(SECOND * 25);
+    }
+    let since = BucketWidth::Minute.start(fixture.now - SECOND * 120);
+    for is_rolled_up in [false, true] {
+        for width in [BucketWidth::TenSeconds, BucketWidth::Minute] {
+            let mut expected = Vec::new();
+            for destination in [fixture.crm, fixture.mail] {
+                let of_one = buckets(&fixture, destination_subject(destination), width).await;
+                let recent = of_one.into_iter().filter(|(start, _)| *start >= since);
+                expected.extend(recent.map(|(start, counts)| DestinationRollup {
+                    destination,
+                    start,
+                    counts,
+                }));
+            }
+            let mut found = fixture.list_destination_rollups(width, since).await.unwrap();
+            let order = |rollup: &DestinationRollup| (rollup.destination, rollup.start);
+            expected.sort_by_key(order);
+            found.sort_by_key(order);
+            assert!(!found.is_empty());
+            assert_eq!(found, expected, "{width:?} {is_rolled_up}");
+        }
+        roll_up(&fixture).await;
+    }
+    fixture.apply(ConfigChange::DeleteDestination(fixture.crm)).await;
+    let found = fixture.list_destination_rollups(BucketWidth::Hour, since - DAY).await.unwrap();
+    assert!(found.iter().all(|rollup| rollup.destination == fixture.mail), "{found:?}");
+}
+
+pub async fn last_failure_of_a_destination_is_kept_with_its_counts(mut fixture: StoreFixture) {
+    fixture.accept(fixture.new_event()).await;
+    let claimed = fixture.claim_one(fixture.crm).await;
+    fixture.finish(&claimed, NextStep::RetryAt(fixture.now)).await;
+    fixture.wait(SECOND * 65);
+    let again = fixture.claim_one(fixture.crm).await;
+    let failed_at = fixture.now;
+    fixture.finish(&again, NextStep::RetryAt(fixture.now)).await;
+    fixture.wait(SECOND * 65);
+    fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
+
+    let mark = FailureMark { at: failed_at, delivery: claimed.id, attempt: 2 };
+    for _restarted in [false, true] {
+        for width in BucketWidth::ALL {
+            let subject = destination_subject(fixture.crm);
+            assert_eq!(sum(&fixture, subject, width).await.last_failure, Some(mark), "{width:?}");
+        }
+        roll_up(&fixture).await;
+        fixture.reopen().await;
+    }
 }

@@ -6,7 +6,6 @@ use surehook_core::{
     dead_letters::DeadLetterCause,
     decision::{EventDecision, EventDecisionKind, NotRoutedReason},
     delivery::{ClaimProof, LaneEpoch, state::DeliveryStatus},
-    rollup::RollupMetric,
     store::{
         AbandonedClaim, AttemptRecord, ClaimBatch, ClaimedDelivery, HeldClaim, NextStep,
         SettleResult, Settlement,
@@ -332,11 +331,7 @@ fn record_settlement(
 
 fn count_attempt(tx: &mut WriteTransaction<'_, '_>, destination: i64, settlement: &Settlement) {
     let bucket = tx.counts.rollups.bucket(SubjectSeq::Destination(destination), settlement.at);
-    bucket.add(RollupMetric::attempt(settlement.attempt.class), 1);
-    bucket.attempt_time.record(settlement.attempt.took);
-    if settlement.next == NextStep::Succeeded {
-        bucket.latency.record(settlement.at.since(settlement.created_at));
-    }
+    bucket.record_attempt(settlement);
 }
 
 const INSERT_ATTEMPT: &str = "

@@ -70,7 +70,7 @@ use surehook_core::{
     quarantine::{QuarantineResult, QuarantineStore, QuarantinedRequest},
     refused::{RefusedFilter, RefusedRequest},
     requests::{ReceivedRequest, RequestCursor, RequestFilter},
-    rollup::{RollupCounts, RollupQuery},
+    rollup::{BucketWidth, DestinationRollup, RollupCounts, RollupQuery},
     store::{
         AbandonedClaim, AdminStore, AdmitResult, CancelResult, ClaimBatch, ConfigChange,
         ConfigChangeResult, ConfigVersion, Configuration, CoordinationStore, DatabaseHealth,
@@ -79,7 +79,7 @@ use surehook_core::{
         JoinRequest, JoinResult, LaneAnswer, LaneRequest, LedDuty, ListPage, NewNode, NodeLease,
         NodesReport, OwnedLane, PageRequest, PruneReport, RecordedDelivery, RemoveTokenResult,
         ReplayResult, SettleResult, Settlement, Signal, SignalBatch, SignalPosition, StoreCounts,
-        StoreHealth,
+        StoreHealth, WaitingCount,
     },
 };
 use surehook_dedup::ClaimKey;
@@ -831,6 +831,14 @@ impl AdminStore for SqliteStore {
         self.readers.read(move |db| lookups::find_oldest_due(db, now)).await
     }
 
+    async fn count_waiting(
+        &self,
+        now: Timestamp,
+        limit: u64,
+    ) -> Result<BTreeMap<DestinationId, WaitingCount>, StoreError> {
+        self.readers.read(move |db| lookups::count_waiting(db, now, limit)).await
+    }
+
     fn health(&self) -> StoreHealth {
         let bytes = |path: &Path| fs::metadata(path).map_or(0, |meta| meta.len());
         let writer = self.writer.health();
@@ -878,6 +886,14 @@ impl AdminStore for SqliteStore {
         query: RollupQuery,
     ) -> Result<Vec<(Timestamp, RollupCounts)>, StoreError> {
         self.readers.read(move |db| rollups::query_buckets(db, query)).await
+    }
+
+    async fn list_destination_rollups(
+        &self,
+        width: BucketWidth,
+        since: Timestamp,
+    ) -> Result<Vec<DestinationRollup>, StoreError> {
+        self.readers.read(move |db| rollups::list_for_destinations(db, width, since)).await
     }
 
     async fn add_token(&self, token: ApiToken) -> Result<bool, StoreError> {

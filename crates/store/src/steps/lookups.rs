@@ -9,7 +9,7 @@ use surehook_core::{
     route::RouteSpec,
     store::{
         AttemptRow, ConfigVersion, Configuration, DeliveryDetail, DeliveryRow, EVENT_ATTEMPTS_MAX,
-        EventDetail, EventRow, PastConfiguration, PastSource, StoredObject,
+        EventDetail, EventRow, PastConfiguration, PastSource, StoredObject, WaitingCount,
     },
 };
 use surehook_types::{
@@ -228,4 +228,52 @@ pub(crate) fn find_oldest_due(
 ) -> Result<BTreeMap<DestinationId, Timestamp>> {
     let read = |row: &dyn SqlRow| Ok((id(row, 0)?, time(row, 1)?));
     connection.read_all(OLDEST_DUE, params![now.as_millis()], read)
+}
+
+// A count stops at the limit: it must not take longer the more there are.
+const WAITING: &str = "
+    SELECT t.id,
+           (SELECT count(*) FROM (SELECT 1 FROM deliveries d
+                                   WHERE d.destination = t.seq AND d.due_at IS NOT NULL
+                                   LIMIT ?2) AS waiting),
+           (SELECT count(*) FROM (SELECT 1 FROM deliveries d
+                                   WHERE d.destination = t.seq AND d.due_at <= ?1
+                                   LIMIT ?2) AS due),
+           (SELECT count(*) FROM (SELECT 1 FROM deliveries d
+                                   WHERE d.destination = t.seq AND d.order_key IS NOT NULL
+                                     AND d.ended_at IS NULL AND d.state = 'held'
+                                   LIMIT ?2) AS in_order)
+      FROM destinations t WHERE t.deleted_at IS NULL";
+
+/// Implements `AdminStore::count_waiting`.
+pub(crate) fn count_waiting(
+    connection: &impl SqlConnection,
+    now: Timestamp,
+    limit: u64,
+) -> Result<BTreeMap<DestinationId, WaitingCount>> {
+    let read = |row: &dyn SqlRow| {
+        let (waiting, due, in_order): (u64, u64, u64) = (row.get(1)?, row.get(2)?, row.get(3)?);
+        Ok((id(row, 0)?, WaitingCount { waiting: waiting + in_order, due }))
+    };
+    connection.read_all(WAITING, params![now.as_millis(), limit], read)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sqlite::query_plan;
+
+    #[test]
+    fn waiting_deliveries_are_counted_in_their_indexes() {
+        let steps = query_plan(WAITING);
+        let of_deliveries: Vec<_> =
+            steps.iter().filter(|step| step.starts_with("SEARCH d ")).collect();
+        assert_eq!(of_deliveries.len(), 3, "{steps:#?}");
+        for (step, index) in
+            of_deliveries.iter().zip(["deliveries_due", "deliveries_due", "deliveries_line"])
+        {
+            assert!(step.contains(&format!("INDEX {index} (destination=?")), "{steps:#?}");
+        }
+        assert!(steps.iter().all(|step| !step.starts_with("SCAN d ")), "{steps:#?}");
+    }
 }

@@ -14,12 +14,12 @@
 use std::{collections::BTreeMap, ops::ControlFlow};
 
 use surehook_core::rollup::{
-    BucketWidth, DecodeRollupError, RollupCounts, RollupQuery, RollupSubject, read_varint,
-    write_varint,
+    BucketWidth, DecodeRollupError, DestinationRollup, RollupCounts, RollupQuery, RollupSubject,
+    read_varint, write_varint,
 };
-use surehook_types::time::Timestamp;
+use surehook_types::{ids::DestinationId, time::Timestamp};
 
-use super::row::{blob, corrupt_value, time};
+use super::row::{blob, corrupt_value, id, time};
 use crate::sql::{Result, SqlConnection, SqlError, SqlRow, params};
 
 /// Rows of `rollup_facts` per slice; a few seconds of traffic at the highest rate.
@@ -234,6 +234,48 @@ fn query_snapshot(
     Ok(buckets.into_iter().collect())
 }
 
+// CROSS JOIN: see [`OF_DESTINATIONS`].
+const OF_EACH_DESTINATION: &str = "
+    SELECT t.seq, r.start, r.tally FROM destinations t CROSS JOIN rollups r
+     WHERE r.width = ?1 AND r.kind = 'destination' AND r.subject = t.seq AND r.start >= ?2
+       AND t.deleted_at IS NULL";
+const LIVE_DESTINATIONS: &str = "SELECT seq, id FROM destinations WHERE deleted_at IS NULL";
+
+/// Implements `AdminStore::list_destination_rollups`.
+pub(crate) fn list_for_destinations(
+    connection: &impl SqlConnection,
+    width: BucketWidth,
+    since: Timestamp,
+) -> Result<Vec<DestinationRollup>> {
+    // One snapshot of both tables, as for `query_buckets`.
+    connection.read_snapshot(|snapshot| {
+        let mut buckets: BTreeMap<(i64, Timestamp), RollupCounts> = BTreeMap::new();
+        snapshot.read_while(
+            OF_EACH_DESTINATION,
+            params![width.secs(), since.as_millis()],
+            |row| {
+                buckets.insert((row.get(0)?, time(row, 1)?), counts(row, 2)?);
+                Ok(ControlFlow::Continue(()))
+            },
+        )?;
+        for ((subject, start), counts) in read_pending(snapshot)?.0 {
+            let start = width.start(start);
+            if let SubjectSeq::Destination(seq) = subject
+                && start >= since
+            {
+                buckets.entry((seq, start)).or_default().merge(&counts);
+            }
+        }
+        let live: BTreeMap<i64, DestinationId> =
+            snapshot
+                .read_all(LIVE_DESTINATIONS, params![], |row| Ok((row.get(0)?, id(row, 1)?)))?;
+        let rollup = |((seq, start), counts): ((i64, Timestamp), RollupCounts)| {
+            live.get(&seq).map(|id| DestinationRollup { destination: *id, start, counts })
+        };
+        Ok(buckets.into_iter().filter_map(rollup).collect())
+    })
+}
+
 /// The counts that are not in buckets yet.
 fn read_pending(connection: &impl SqlConnection) -> Result<PendingRollups> {
     let mut pending = PendingRollups::default();
@@ -259,6 +301,9 @@ mod tests {
                 |step: &String| step.starts_with(&search) || step == "SCALAR SUBQUERY 1";
             assert!(!steps.is_empty() && steps.iter().all(is_bounded), "case: {name}: {steps:#?}");
         }
+        let steps = query_plan(OF_EACH_DESTINATION);
+        let range = format!("SEARCH r USING PRIMARY KEY {of_subject} AND start>?)");
+        assert_eq!(steps[1..], [range], "each destination");
         for (name, sql) in [("sources", OF_SOURCES), ("destinations", OF_DESTINATIONS)] {
             let steps = query_plan(sql);
             // All sources or destinations, and for each a range of its buckets.

@@ -50,8 +50,9 @@ pub(crate) enum DestinationsCommand {
     },
 }
 
-const COLUMNS: [(&str, &str); 7] = [
+const COLUMNS: [(&str, &str); 8] = [
     ("name", "name"),
+    ("health", "health"),
     ("kind", "kind"),
     ("url", "url"),
     ("paused", "paused"),
@@ -88,6 +89,7 @@ async fn list(remote: &GatewayArgs) -> Result<(), CliError> {
                 row[name] = row["state"][name].clone();
             }
             row["reason"] = hold_reason(&row["state"]);
+            row["health"] = row["health"]["status"].clone();
             if row["kind"].is_null() {
                 row["kind"] = json!(DestinationKind::default().as_str());
             }

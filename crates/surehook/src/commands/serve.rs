@@ -199,6 +199,8 @@ pub(crate) fn build_engine_parts(
         },
         stuck_after: settings.ready_max_due_age.0,
         node: NodeIdentity { name: settings.node_name(), address: None },
+        // The settings were checked.
+        health: settings.health.build().unwrap_or_default(),
     })
 }
 

@@ -7,6 +7,7 @@ mod duplicates;
 mod event_page;
 mod first_event;
 mod fix_and_replay;
+mod health;
 mod idempotency;
 mod language_and_theme;
 mod live_tail;

@@ -24,7 +24,7 @@ use crate::{
     format::format_duration,
     lang::Lang,
     page::{NavItem, PageFrame, PageResult, render_page},
-    translations::{CommonTexts, FailureTexts, OverviewTexts},
+    translations::{CommonTexts, FailureTexts, HealthTexts, OverviewTexts},
 };
 
 pub(super) fn routes() -> Router<Arc<Dashboard>> {
@@ -46,6 +46,7 @@ struct OverviewPage {
     frame: PageFrame,
     t: &'static OverviewTexts,
     f: &'static FailureTexts,
+    h: &'static HealthTexts,
     guide: FirstEventGuide,
     range: TimeRange,
     tiles: [OverviewTile; 6],
@@ -69,8 +70,8 @@ async fn show_overview(
     let lang = user.lang();
     let tiles = build_tiles(&stats, &metrics, range, t, lang);
     let charts = charts::build_charts(&metrics, t, lang);
-    let f = FailureTexts::of(lang);
-    render_page(&OverviewPage { frame, t, f, guide, range, tiles, charts, problems })
+    let (f, h) = (FailureTexts::of(lang), HealthTexts::of(lang));
+    render_page(&OverviewPage { frame, t, f, h, guide, range, tiles, charts, problems })
 }
 
 fn build_tiles(

@@ -1,4 +1,4 @@
-//! Failing destinations, dead letter groups and daily message limits. All come from short lists, so
+//! Health of destinations, dead letter groups and daily message limits. All come from short lists, so
 //! the cost does not depend on the number of events.
 
 use std::{
@@ -13,6 +13,7 @@ use surehook_api::{
     deliveries::DeliveryResponse,
     stats::{DestinationStatsResponse, Stats},
 };
+use surehook_core::health::HealthStatus;
 use surehook_retry::{AttemptFailure, FailureClass};
 
 use super::{charts, range::TimeRange};
@@ -20,6 +21,7 @@ use crate::{
     client::ApiError,
     current_user::CurrentUser,
     format::Badge,
+    health::HealthSummary,
     lang::{Lang, fill},
     translations::{FailureTexts, OverviewTexts},
 };
@@ -40,24 +42,11 @@ pub(super) fn cause_text(
     if parts.is_empty() { t.class_unknown.to_owned() } else { parts.join(" · ") }
 }
 
-/// The current problem, if the destination has one.
-fn problem_badge(destination: &DestinationStatsResponse, t: &OverviewTexts) -> Option<Badge> {
-    let Some(state) = &destination.state else {
-        return Some(Badge::new("bad", "warn", t.misconfigured));
-    };
-    match (state.paused, state.circuit.as_str()) {
-        (true, _) => Some(Badge::new("held", "pause", t.paused)),
-        (false, "open") => Some(Badge::new("bad", "cross", t.circuit_open)),
-        (false, "half_open" | "ramp") => Some(Badge::new("warn", "clock", t.circuit_half_open)),
-        _ if state.cooling_until.is_some() => Some(Badge::new("warn", "clock", t.rate_limited)),
-        _ => None,
-    }
-}
-
-pub(super) struct FailingDestination {
+/// A destination with its health.
+pub(super) struct DestinationLine {
     pub(super) name: String,
     pub(super) path: String,
-    pub(super) state: Badge,
+    pub(super) health: HealthSummary,
     pub(super) class: Option<String>,
     pub(super) dead: u64,
     pub(super) is_retrying: bool,
@@ -75,7 +64,10 @@ pub(super) struct DailyUsage {
 }
 
 pub(super) struct OverviewProblems {
-    pub(super) failing: Vec<FailingDestination>,
+    /// The destinations in the worst health.
+    pub(super) destinations: Vec<DestinationLine>,
+    /// Whether there are more than these.
+    pub(super) has_more_destinations: bool,
     pub(super) groups: Vec<DeadLetterGroupResponse>,
     pub(super) sent: Vec<DailyUsage>,
     /// Whether there are dead letters at all, grouped or not.
@@ -94,14 +86,18 @@ impl OverviewProblems {
             user.call(calls::list_dead_letter_groups().query("limit", "50")),
             user.call(retrying),
         )?;
-        let mut failing = failing_destinations(stats, &groups.data, &retrying.data, t);
-        let classes = failing.iter().map(|row| most_common_class(user, range, &row.name));
-        for (class, row) in future::join_all(classes).await.into_iter().zip(&mut failing) {
-            row.class = class.or(row.class.take());
+        let mut destinations = destination_lines(stats, &groups.data, &retrying.data, user.lang());
+        let has_more_destinations = destinations.len() > ROWS_MAX;
+        destinations.truncate(ROWS_MAX);
+        let classes = destinations.iter().map(|one| most_common_class(user, range, &one.name));
+        for (class, one) in future::join_all(classes).await.into_iter().zip(&mut destinations) {
+            one.class = class.or(one.class.take());
         }
         groups.data.truncate(GROUPS_SHOWN);
         let sent = daily_usage(stats, t, user.lang());
-        Ok(Self { failing, groups: groups.data, sent, has_dead_letters: stats.dlq_size > 0 })
+        let has_dead_letters = stats.dlq_size > 0;
+        let groups = groups.data;
+        Ok(Self { destinations, has_more_destinations, groups, sent, has_dead_letters })
     }
 }
 
@@ -114,13 +110,13 @@ async fn most_common_class(user: &CurrentUser, range: TimeRange, name: &str) -> 
     most.filter(|(_, count)| *count > 0).map(|(class, _)| class)
 }
 
-/// Destinations with a problem, dead letters or retries, worst first.
-fn failing_destinations(
+/// All destinations, those in the worst health first.
+fn destination_lines(
     stats: &Stats,
     groups: &[DeadLetterGroupResponse],
     retrying: &[DeliveryResponse],
-    t: &'static OverviewTexts,
-) -> Vec<FailingDestination> {
+    lang: Lang,
+) -> Vec<DestinationLine> {
     let mut dead: BTreeMap<&str, (u64, Option<FailureClass>)> = BTreeMap::new();
     for group in groups {
         let Some(name) = group.destination.as_deref() else { continue };
@@ -129,31 +125,34 @@ fn failing_destinations(
         entry.0 += group.count;
     }
     let retried: HashSet<&str> =
-        retrying.iter().filter_map(|delivery| delivery.destination.as_deref()).collect();
-    let mut failing: Vec<_> = stats
-        .destinations
-        .iter()
-        .filter_map(|destination| {
-            let name = destination.name.as_str();
-            let problem = problem_badge(destination, t);
-            let (count, class) = dead.get(name).copied().unwrap_or_default();
-            let is_retrying = retried.contains(name);
-            (problem.is_some() || count > 0 || is_retrying).then(|| FailingDestination {
-                name: name.to_owned(),
-                path: format!("/destinations/{name}"),
-                state: problem.unwrap_or_else(|| Badge::new("ok", "check", t.circuit_closed)),
-                class: class.map(|class| class.as_str().to_owned()),
-                dead: count,
-                is_retrying,
-            })
-        })
-        .collect();
-    let rank = |row: &FailingDestination| {
-        ["bad", "held", "warn"].iter().position(|tone| *tone == row.state.tone).unwrap_or(3)
+        retrying.iter().filter_map(|it| it.destination.as_deref()).collect();
+    let line = |destination: &DestinationStatsResponse| {
+        let name = destination.name.as_str();
+        let (count, class) = dead.get(name).copied().unwrap_or_default();
+        DestinationLine {
+            name: name.to_owned(),
+            path: format!("/destinations/{name}"),
+            health: HealthSummary::new(&destination.health, lang),
+            class: class.map(|class| class.as_str().to_owned()),
+            dead: count,
+            is_retrying: retried.contains(name),
+        }
     };
-    failing.sort_by_key(|row| (rank(row), std::cmp::Reverse(row.dead)));
-    failing.truncate(ROWS_MAX);
-    failing
+    let mut lines: Vec<_> = stats.destinations.iter().map(line).collect();
+    lines.sort_by_key(|one| (rank(one.health.status), std::cmp::Reverse(one.dead)));
+    lines
+}
+
+/// Failures come before what a person chose, and traffic before silence.
+fn rank(status: HealthStatus) -> u8 {
+    match status {
+        HealthStatus::CircuitOpen | HealthStatus::Failing => 0,
+        HealthStatus::Misconfigured => 1,
+        HealthStatus::Degraded => 2,
+        HealthStatus::Paused => 3,
+        HealthStatus::Healthy => 4,
+        HealthStatus::NoTraffic => 5,
+    }
 }
 
 fn daily_usage(stats: &Stats, t: &OverviewTexts, lang: Lang) -> Vec<DailyUsage> {
@@ -190,10 +189,13 @@ fn daily_usage(stats: &Stats, t: &OverviewTexts, lang: Lang) -> Vec<DailyUsage> 
 mod tests {
     use super::*;
 
-    fn destination(name: &str, paused: bool, circuit: &str) -> serde_json::Value {
+    fn destination(name: &str, health: &str) -> serde_json::Value {
         serde_json::json!({
             "name": name, "sent_today": null, "warn_at": null, "stop_at": null, "warning_reached": false,
-            "state": { "paused": paused, "circuit": circuit, "holds": paused },
+            "health": {
+                "status": health, "window": "5m", "attempts": 9, "failed": 0, "dead": 0,
+                "backlog": { "waiting": 0, "due": 0, "more": false },
+            },
         })
     }
 
@@ -223,24 +225,33 @@ mod tests {
     const DELIVERY: &str = "dlv_01k00000000000000000000000";
 
     #[test]
-    fn failing_destinations_are_sorted_worst_first() {
+    fn destinations_in_the_worst_health_come_first() {
         let stats = stats(&[
-            destination("healthy", false, "closed"),
-            destination("retried", false, "closed"),
-            destination("paused", true, "open"),
-            destination("open", false, "open"),
-            destination("dying", false, "closed"),
+            destination("silent", "no_traffic"),
+            destination("fine", "healthy"),
+            destination("paused", "paused"),
+            destination("open", "circuit_open"),
+            destination("dying", "degraded"),
+            destination("broken", "misconfigured"),
+            destination("down", "failing"),
+            destination("retried", "degraded"),
         ]);
-        let groups = [group("dying", "permanent", 3), group("dying", "transient", 4)];
+        let groups = [
+            group("dying", "permanent", 3),
+            group("dying", "transient", 4),
+            group("down", "transient", 1),
+        ];
         let retrying = [serde_json::from_value(serde_json::json!({
             "id": DELIVERY, "event": EVENT, "destination": "retried", "status": "scheduled",
             "attempts": 1, "created_at": "2026-11-15T10:00:00.000Z",
         }))
         .unwrap()];
-        let found = failing_destinations(&stats, &groups, &retrying, OverviewTexts::of(Lang::En));
-        let names: Vec<_> = found.iter().map(|row| row.name.as_str()).collect();
-        assert_eq!(names, ["open", "paused", "dying", "retried"]);
-        assert_eq!((found[2].dead, found[2].class.as_deref()), (7, Some("permanent")));
+        let lines = destination_lines(&stats, &groups, &retrying, Lang::En);
+        let names: Vec<_> = lines.iter().map(|one| one.name.as_str()).collect();
+        let expected = ["down", "open", "broken", "dying", "retried", "paused", "fine", "silent"];
+        assert_eq!(names, expected);
+        assert_eq!((lines[3].dead, lines[3].class.as_deref()), (7, Some("permanent")));
+        assert!(lines[4].is_retrying && !lines[3].is_retrying);
         assert_eq!(
             cause_text(&groups[0], OverviewTexts::of(Lang::En), FailureTexts::of(Lang::En)),
             "503 · Permanent failure"
@@ -252,7 +263,7 @@ mod tests {
         for (value, over, expected) in
             [(10, false, None), (80, true, Some("warn")), (100, true, Some("bad"))]
         {
-            let mut json = destination("wa", false, "closed");
+            let mut json = destination("wa", "healthy");
             json["sent_today"] = value.into();
             json["warn_at"] = 80.into();
             json["stop_at"] = 100.into();

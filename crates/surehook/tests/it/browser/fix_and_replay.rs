@@ -24,7 +24,7 @@ async fn failing_destination_is_fixed_and_its_dead_letter_group_replayed() {
     // Find the failing destination.
     let browser = Browser::start().await;
     sign_in(&browser, &gateway).await;
-    browser.find("#failing tr[data-row=billing]").await;
+    browser.find("#destinations tr[data-row=billing] [data-health=failing]").await;
     let group = browser.text("#groups tr[data-row]").await;
     assert!(group.contains("422") && group.contains("There is no customer 4711"), "{group}");
     browser.click("nav a[href='/dead-letters']").await;

@@ -15,6 +15,7 @@ use http::Method;
 use serde_json::Value;
 use surehook_core::{
     access::{ApiToken, Role},
+    health::HealthPolicy,
     idempotency::KeyLimits,
 };
 use surehook_engine::{
@@ -130,6 +131,7 @@ impl FakeClockGateway {
             sockets_max: 1000,
             stuck_after: Duration::from_secs(300),
             node: NodeIdentity { name: "test".to_owned(), address: None },
+            health: HealthPolicy::default(),
         });
         let engine = engine.await.unwrap();
         let token = ApiToken {

@@ -9,20 +9,22 @@ use surehook_api::{
 use super::{
     super::sparkline::{CHARTS_MAX, load_day, sparkline},
     mask_url_secrets,
-    state::{DailyMeter, daily_meter, oldest_age, state_badge},
+    state::{DailyMeter, daily_meter, lane_badge},
 };
 use crate::{
     current_user::CurrentUser,
     format::Badge,
+    health::HealthSummary,
     page::{NavItem, PageFrame, PageResult, render_page},
-    translations::DestinationTexts,
+    translations::{DestinationTexts, HealthTexts},
 };
 
 struct DestinationRow {
     spec: DestinationSummary,
-    badge: Badge,
+    health: HealthSummary,
+    /// What slows deliveries down.
+    lane_badge: Option<Badge>,
     meter: Option<DailyMeter>,
-    oldest: String,
     /// Deliveries that died during the last day.
     dead: u64,
     dead_text: String,
@@ -35,6 +37,7 @@ struct DestinationRow {
 struct DestinationsPage {
     frame: PageFrame,
     t: &'static DestinationTexts,
+    h: &'static HealthTexts,
     rows: Vec<DestinationRow>,
 }
 
@@ -44,7 +47,9 @@ pub(super) async fn list_destinations(user: CurrentUser) -> PageResult {
     let stats = user.call(calls::get_stats()).await?;
     let with_charts = destinations.len() <= CHARTS_MAX;
     let mut rows = Vec::with_capacity(destinations.len());
-    for StoredSpecResponse { mut spec, state: DestinationStatus { state }, .. } in destinations {
+    for StoredSpecResponse { mut spec, state: DestinationStatus { state, health }, .. } in
+        destinations
+    {
         let stats = stats.destinations.iter().find(|stats| stats.name == spec.name);
         let (mut dead, mut chart) = (0, String::new());
         if with_charts {
@@ -54,9 +59,9 @@ pub(super) async fn list_destinations(user: CurrentUser) -> PageResult {
         }
         spec.url = mask_url_secrets(&spec.url);
         rows.push(DestinationRow {
-            badge: state_badge(state.as_ref(), t),
+            health: HealthSummary::new(&health, lang),
+            lane_badge: state.as_ref().and_then(|state| lane_badge(state, t)),
             meter: stats.and_then(|stats| daily_meter(stats, lang, t)),
-            oldest: oldest_age(stats, lang),
             dead,
             dead_text: lang.number(dead),
             chart,
@@ -66,6 +71,7 @@ pub(super) async fn list_destinations(user: CurrentUser) -> PageResult {
     render_page(&DestinationsPage {
         frame: PageFrame::of_menu(&user, NavItem::Destinations),
         t,
+        h: HealthTexts::of(lang),
         rows,
     })
 }

@@ -7,31 +7,23 @@ use axum::extract::Path;
 use serde_json::json;
 use surehook_api::{
     ApiTransport as _, calls,
-    deliveries::AttemptResponse,
     resources::{DestinationResponse, DestinationState, DestinationStatus, DestinationSummary},
 };
 use surehook_core::destination::kind::DestinationFamily;
-use surehook_retry::{AttemptFailure, FailureClass};
 
 use super::{
     super::{DeleteDialog, sparkline::load_day},
     NO_VALUE, mask_url_secrets,
-    state::{ActiveLimit, DailyMeter, active_limits, daily_meter, oldest_age, state_badge},
+    state::{ActiveLimit, DailyMeter, active_limits, daily_meter, lane_badge, oldest_age},
 };
 use crate::{
     client::ApiError,
     current_user::CurrentUser,
     format::{Badge, format_duration},
+    health::HealthSummary,
     page::{NavItem, PageFrame, PageResult, render_page},
-    translations::{DestinationTexts, FormTexts},
+    translations::{DestinationTexts, FormTexts, HealthTexts},
 };
-
-fn attempt_summary(attempt: &AttemptResponse) -> String {
-    let code = attempt.status.map(|status| status.to_string());
-    let outcome = code.as_deref().or(attempt.failure.map(AttemptFailure::as_str));
-    let class = attempt.class.map(FailureClass::as_str);
-    [outcome, class].into_iter().flatten().collect::<Vec<_>>().join(" ")
-}
 
 #[derive(Template)]
 #[template(path = "destination.html")]
@@ -41,7 +33,10 @@ struct DestinationPage {
     e: &'static FormTexts,
     destination: DestinationSummary,
     state: Option<DestinationState>,
-    badge: Badge,
+    h: &'static HealthTexts,
+    health: HealthSummary,
+    /// What slows deliveries down.
+    lane_badge: Option<Badge>,
     meter: Option<DailyMeter>,
     limits: Vec<ActiveLimit>,
     /// Neither paused nor misconfigured.
@@ -50,7 +45,6 @@ struct DestinationPage {
     path: String,
     /// Label, value and a second line, which may be empty.
     tiles: Vec<(&'static str, String, String)>,
-    last: Option<AttemptResponse>,
     takes_messages: bool,
     spec: String,
     forms: PageForms,
@@ -100,8 +94,11 @@ pub(super) async fn destination_page(
     let (lang, t) = (user.lang(), DestinationTexts::of(user.lang()));
     let (mut resource, tag) =
         user.call_versioned(calls::get_resource("destinations", name)).await?;
-    let DestinationResponse { spec: mut destination, state: DestinationStatus { state }, .. } =
-        serde_json::from_value(resource.clone())?;
+    let DestinationResponse {
+        spec: mut destination,
+        state: DestinationStatus { state, health },
+        ..
+    } = serde_json::from_value(resource.clone())?;
     let stats = user.call(calls::get_stats()).await?;
     let numbers = stats.destinations.iter().find(|numbers| numbers.name == destination.name);
     destination.url = mask_url_secrets(&destination.url);
@@ -115,14 +112,15 @@ pub(super) async fn destination_page(
         frame: PageFrame::new(user, NavItem::Destinations, name),
         t,
         e,
-        badge: state_badge(state.as_ref(), t),
+        h: HealthTexts::of(lang),
+        health: HealthSummary::new(&health, lang),
+        lane_badge: state.as_ref().and_then(|state| lane_badge(state, t)),
         meter: numbers.and_then(|numbers| daily_meter(numbers, lang, t)),
         limits: active_limits(state.as_ref(), destination.rate, t),
         is_running: state.as_ref().is_some_and(|state| state.pause.is_none()),
         delete_dialog: DeleteDialog::new(e, "destinations", name, tag, t.delete_text.to_owned()),
         path: format!("/destinations/{name}"),
         tiles: load_tiles(user, name, oldest_age(numbers, lang)).await?,
-        last: load_last_failure(user, name).await?,
         takes_messages: destination.kind.family() == DestinationFamily::Channel,
         spec: serde_json::to_string_pretty(&spec).unwrap_or_default(),
         forms,
@@ -167,24 +165,4 @@ async fn load_tiles(
         (t.dead_day, lang.number(dead), none()),
         (t.oldest, oldest_age, none()),
     ])
-}
-
-/// The latest failed attempt of a delivery that is being retried, otherwise of a dead one.
-async fn load_last_failure(
-    user: &CurrentUser,
-    name: &str,
-) -> Result<Option<AttemptResponse>, ApiError> {
-    for status in ["scheduled", "dead"] {
-        let call = calls::list_deliveries()
-            .query("destination", name)
-            .query("status", status)
-            .query("limit", "1");
-        let Some(delivery) = user.call(call).await?.data.pop() else { continue };
-        let attempts = user.call(calls::get_delivery(&delivery.id.to_string())).await?.attempt_list;
-        let failed = |attempt: &AttemptResponse| attempt.class.is_some();
-        if let Some(attempt) = attempts.into_iter().rev().find(failed) {
-            return Ok(Some(attempt));
-        }
-    }
-    Ok(None)
 }

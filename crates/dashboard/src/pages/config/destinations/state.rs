@@ -20,25 +20,20 @@ pub(super) fn oldest_age(numbers: Option<&DestinationStatsResponse>, lang: Lang)
     age_text.unwrap_or_else(|| NO_VALUE.to_owned())
 }
 
-/// The main state as a badge; `None` means invalid settings.
-pub(super) fn state_badge(state: Option<&DestinationState>, t: &DestinationTexts) -> Badge {
-    let Some(state) = state else { return Badge::new("bad", "warn", t.unusable) };
-    if state.pause.is_some() {
-        return Badge::new("held", "pause", t.paused);
-    }
+/// What the lane does besides its health, as a badge.
+pub(super) fn lane_badge(state: &DestinationState, t: &DestinationTexts) -> Option<Badge> {
     match state.circuit.as_str() {
-        "open" => return Badge::new("bad", "cross", t.circuit_open),
-        "half_open" => return Badge::new("warn", "pulse", t.circuit_half_open),
-        "ramp" => return Badge::new("warn", "pulse", t.circuit_ramp),
+        "half_open" => return Some(Badge::new("warn", "pulse", t.circuit_half_open)),
+        "ramp" => return Some(Badge::new("warn", "pulse", t.circuit_ramp)),
         _ => {}
     }
+    if state.pause.is_some() {
+        return None;
+    }
     if state.cooling_until.is_some() {
-        return Badge::new("warn", "clock", t.cooling);
+        return Some(Badge::new("warn", "clock", t.cooling));
     }
-    if state.hold.is_some() {
-        return Badge::new("warn", "clock", t.holding);
-    }
-    Badge::new("ok", "check", t.healthy)
+    state.hold.as_ref().map(|_| Badge::new("warn", "clock", t.holding))
 }
 
 /// A limit, and when it ends.
@@ -115,25 +110,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn badge_shows_the_most_important_state() {
+    fn lane_badge_shows_what_slows_deliveries_down() {
         let t = DestinationTexts::of(Lang::En);
         const AT: &str = "2026-11-15T10:00:00.000Z";
-        for (mut state, tone) in [
-            (json!({ "circuit": "closed" }), "ok"),
-            (json!({ "circuit": "open", "open_until": AT }), "bad"),
-            (json!({ "circuit": "half_open" }), "warn"),
-            (json!({ "circuit": "closed", "cooling_until": AT }), "warn"),
+        for (mut state, expected) in [
+            (json!({ "circuit": "closed" }), None),
+            (json!({ "circuit": "open", "open_until": AT }), None),
+            (json!({ "circuit": "half_open" }), Some(t.circuit_half_open)),
+            (json!({ "circuit": "closed", "cooling_until": AT }), Some(t.cooling)),
             (
                 json!({ "circuit": "closed", "hold": { "until": AT, "reason": "quiet_hours" } }),
-                "warn",
+                Some(t.holding),
             ),
-            (json!({ "circuit": "open", "pause": { "at": AT, "automatic": true } }), "held"),
+            (
+                json!({
+                    "circuit": "closed", "cooling_until": AT, "pause": { "at": AT, "automatic": true },
+                }),
+                None,
+            ),
         ] {
             (state["paused"], state["holds"]) = (false.into(), false.into());
             let read: DestinationState = serde_json::from_value(state.clone()).unwrap();
-            assert_eq!(state_badge(Some(&read), t).tone, tone, "case: {state}");
+            let badge = lane_badge(&read, t).map(|badge| badge.text);
+            assert_eq!(badge.as_deref(), expected, "case: {state}");
         }
-        assert_eq!(state_badge(None, t).tone, "bad");
     }
 
     #[test]
@@ -149,6 +149,10 @@ mod tests {
         ] {
             let numbers = json!({
                 "name": "wa", "sent_today": sent, "warn_at": warn, "stop_at": stop, "warning_reached": over,
+                "health": {
+                    "status": "healthy", "window": "5m", "attempts": 1, "failed": 0, "dead": 0,
+                    "backlog": { "waiting": 0, "due": 0, "more": false },
+                },
             });
             let meter = daily_meter(&serde_json::from_value(numbers).unwrap(), Lang::En, t);
             assert_eq!(meter.map(|meter| (meter.badge.tone, meter.max)), expected);

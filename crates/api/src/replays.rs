@@ -129,7 +129,8 @@ pub struct ReplayJobResponse {
 }
 
 /// Counts of a job or of one destination in it:
-/// `selected = succeeded + dead + cancelled + skipped + waiting + left`.
+/// `selected = succeeded + dead + cancelled + skipped + remaining`, and
+/// `remaining = queued + in_flight + left`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 pub struct ReplayCounts {
     pub selected: u64,
@@ -140,7 +141,13 @@ pub struct ReplayCounts {
     pub cancelled: u64,
     /// Items that were not replayed, by reason in `skipped_by_reason`.
     pub skipped: u64,
-    /// Items still to be delivered.
+    /// Items that no delivery was created for yet.
+    pub queued: u64,
+    /// Items whose delivery has not ended: it is attempted, or waits for an attempt.
+    pub in_flight: u64,
+    /// Items not delivered: queued, in flight, or left.
+    pub remaining: u64,
+    /// Items still to be delivered: queued or in flight.
     pub waiting: u64,
     /// Items never delivered because the job was cancelled.
     pub left: u64,

@@ -129,7 +129,8 @@ impl ReplayItemOutcome {
 
 /// Progress of a job, or of its part for one destination.
 ///
-/// `selected = succeeded + dead + cancelled + skipped + waiting + left` always holds.
+/// `selected = succeeded + dead + cancelled + skipped + remaining` and
+/// `remaining = queued + in_flight + left` always hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplayProgress {
     pub selected: u64,
@@ -179,7 +180,22 @@ impl ReplayProgress {
         }
     }
 
-    /// Items without an outcome yet.
+    /// Items that no delivery was created for yet.
+    pub fn queued(&self, state: ReplayState) -> u64 {
+        self.selected.saturating_sub(self.taken + self.left(state))
+    }
+
+    /// Items whose delivery has not ended: it is attempted, or waits for an attempt.
+    pub fn in_flight(&self, state: ReplayState) -> u64 {
+        self.waiting(state).saturating_sub(self.queued(state))
+    }
+
+    /// Items that were not delivered: queued, in flight, or left by a cancelled job.
+    pub fn remaining(&self, state: ReplayState) -> u64 {
+        self.waiting(state) + self.left(state)
+    }
+
+    /// Items without an outcome yet: queued or in flight.
     pub fn waiting(&self, state: ReplayState) -> u64 {
         self.selected.saturating_sub(self.ended() + self.left(state))
     }
@@ -307,6 +323,9 @@ mod tests {
                     + progress.count(ReplayItemOutcome::Cancelled);
                 let sum = ended + progress.skipped() + progress.waiting(state) + progress.left(state);
                 prop_assert_eq!(sum, progress.selected);
+                prop_assert_eq!(ended + progress.skipped() + progress.remaining(state), progress.selected);
+                let parts = progress.queued(state) + progress.in_flight(state) + progress.left(state);
+                prop_assert_eq!(parts, progress.remaining(state));
             }
             prop_assert!(progress.dispatched() <= progress.taken);
         }

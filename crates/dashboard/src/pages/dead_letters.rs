@@ -91,7 +91,6 @@ struct DeadLettersPage {
     f: &'static FailureTexts,
     bar: FilterBar,
     letters: Vec<DeliveryResponse>,
-    idempotency_key: String,
     pager: Pager,
 }
 
@@ -114,6 +113,6 @@ async fn list_dead_letters(user: CurrentUser, Query(query): Query<ListPageQuery>
     let frame = PageFrame::new(&user, NavItem::DeadLetters, t.all);
     let (bar, page) = LIST.load(&user, &query, calls::list_dead_letters()).await?;
     let pager = Pager::filtered(&bar, &query, page.next_cursor.as_deref());
-    let (f, idempotency_key) = (FailureTexts::of(user.lang()), user.new_idempotency_key());
-    render_page(&DeadLettersPage { frame, t, f, bar, letters: page.data, idempotency_key, pager })
+    let f = FailureTexts::of(user.lang());
+    render_page(&DeadLettersPage { frame, t, f, bar, letters: page.data, pager })
 }

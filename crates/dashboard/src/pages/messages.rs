@@ -17,6 +17,7 @@ use surehook_api::{
 use surehook_core::{destination::kind::DestinationFamily, message_status::MessageStatus};
 use surehook_webhooks::provider::MessageStatusUpdate;
 
+use super::{conversations::message_text, events::card::DeliveryCard};
 use crate::{
     Dashboard,
     current_user::CurrentUser,
@@ -25,7 +26,7 @@ use crate::{
     lang::Lang,
     list_page::{ListDefinition, ListPageQuery, Pager},
     page::{NavItem, PageFrame, PageResult, render_page},
-    translations::{CommonTexts, MessageTexts},
+    translations::{CommonTexts, EventTexts, FailureTexts, MessageTexts},
 };
 
 pub(super) fn routes() -> Router<Arc<Dashboard>> {
@@ -80,6 +81,7 @@ pub(super) async fn sender_names(user: &CurrentUser) -> Vec<String> {
 struct MessagesPage {
     frame: PageFrame,
     t: &'static MessageTexts,
+    f: &'static FailureTexts,
     bar: FilterBar,
     messages: Vec<MessageResponse>,
     senders: Vec<String>,
@@ -110,6 +112,7 @@ async fn messages_page(
     render_page(&MessagesPage {
         frame,
         t,
+        f: FailureTexts::of(user.lang()),
         bar,
         messages,
         senders,
@@ -125,15 +128,34 @@ async fn messages_page(
 struct MessagePage {
     frame: PageFrame,
     t: &'static MessageTexts,
+    e: &'static EventTexts,
     message: MessageResponse,
+    /// What the message says, as far as it is text.
+    text: Option<String>,
+    /// Why it was given up, in words.
+    reason: Option<&'static str>,
+    /// The newest delivery with its attempts.
+    delivery: Option<DeliveryCard>,
     statuses: Vec<MessageStatusEntry>,
 }
 
 async fn show_message(user: CurrentUser, Path(id): Path<String>) -> PageResult {
     let t = MessageTexts::of(user.lang());
+    let lang = user.lang();
     let MessageDetail { message, statuses, .. } = user.call(calls::get_message(&id)).await?;
+    // Retention may have removed the body, or the delivery.
+    let body = user.call_raw(calls::get_event_body(&id)).await.ok();
+    let text = body.and_then(|body| message_text::extract(body.body()));
+    let delivery = match message.delivery_id {
+        Some(delivery) => user.call(calls::get_delivery(&delivery.to_string())).await.ok(),
+        None => None,
+    };
+    let no_key = String::new;
+    let delivery = delivery.map(|found| DeliveryCard::new(found, &[], no_key(), lang));
+    let reason = message.reason.map(|reason| FailureTexts::of(lang).reason(reason.as_str()));
     let frame = PageFrame::of_menu(&user, NavItem::Messages);
-    render_page(&MessagePage { frame, t, message, statuses })
+    let e = EventTexts::of(lang);
+    render_page(&MessagePage { frame, t, e, message, text, reason, delivery, statuses })
 }
 
 #[derive(Default, Deserialize)]

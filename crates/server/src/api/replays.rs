@@ -295,6 +295,9 @@ fn replay_counts(progress: &ReplayProgress, state: ReplayState) -> ReplayCounts 
         dead: progress.count(ReplayItemOutcome::Dead),
         cancelled: progress.count(ReplayItemOutcome::Cancelled),
         skipped: progress.skipped(),
+        queued: progress.queued(state),
+        in_flight: progress.in_flight(state),
+        remaining: progress.remaining(state),
         waiting: progress.waiting(state),
         left: progress.left(state),
         skipped_by_reason: SkipReason::ALL

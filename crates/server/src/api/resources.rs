@@ -95,12 +95,7 @@ impl Resource for SourceSpec {
     fn delete(id: Id<SourceIdKind>) -> ConfigChange {
         ConfigChange::DeleteSource(id)
     }
-    fn state(
-        &self,
-        _: &ServerState,
-        _: Option<&LaneStates>,
-        _: Id<SourceIdKind>,
-    ) -> SourceStatus {
+    fn state(&self, _: &ServerState, _: Option<&LaneStates>, _: Id<SourceIdKind>) -> SourceStatus {
         SourceStatus { verified: self.is_verified() }
     }
 }
@@ -164,12 +159,7 @@ impl Resource for RouteSpec {
     fn delete(id: Id<RouteIdKind>) -> ConfigChange {
         ConfigChange::DeleteRoute(id)
     }
-    fn state(
-        &self,
-        _: &ServerState,
-        _: Option<&LaneStates>,
-        _: Id<RouteIdKind>,
-    ) -> NoRuntimeState {
+    fn state(&self, _: &ServerState, _: Option<&LaneStates>, _: Id<RouteIdKind>) -> NoRuntimeState {
         NoRuntimeState {}
     }
 }

@@ -161,20 +161,31 @@ impl ReplayFilterArgs {
     }
 }
 
-const COLUMNS: [(&str, &str); 9] = [
+const COLUMNS: [(&str, &str); 11] = [
     ("job", "id"),
     ("verb", "verb"),
     ("state", "state"),
     ("selected", "selected"),
+    ("queued", "queued"),
+    ("in flight", "in_flight"),
     ("succeeded", "succeeded"),
     ("dead", "dead"),
     ("skipped", "skipped"),
-    ("waiting", "waiting"),
+    ("remaining", "remaining"),
     ("created", "created_at"),
 ];
 
-const COUNTS: [&str; 8] =
-    ["selected", "dispatched", "succeeded", "dead", "cancelled", "skipped", "waiting", "left"];
+const COUNTS: [&str; 9] = [
+    "selected",
+    "queued",
+    "in_flight",
+    "succeeded",
+    "dead",
+    "cancelled",
+    "skipped",
+    "remaining",
+    "left",
+];
 
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 /// How long to wait for a gateway that restarts: its jobs resume.

@@ -5,6 +5,7 @@ mod browser_support;
 mod bulk_replay;
 mod duplicates;
 mod event_page;
+mod failed_message;
 mod first_event;
 mod fix_and_replay;
 mod health;
@@ -17,6 +18,7 @@ mod sample_gateway;
 mod screenshot_data;
 mod screenshots;
 mod search;
+mod selected_replay;
 mod what_if;
 mod xss;
 

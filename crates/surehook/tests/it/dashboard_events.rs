@@ -326,12 +326,24 @@ async fn replay_of_selected_events_replays_only_their_dead_deliveries() {
     }
     let operator = sign_in_with_role(&gateway, "operator").await;
     let path = format!("/events/{chosen}");
-    for page in [operator.page(&path).await, operator.page("/events").await] {
+    let selection = format!("event={chosen}&next={path}");
+    for from_list in [false, true] {
+        let page = if from_list {
+            // A selection in the list is confirmed first, and nothing is sent before.
+            let list = operator.page("/events").await;
+            assert!(list.html.contains("action=\"/replays/selected/confirm\""));
+            assert!(!list.html.contains("action=\"/replays/selected\""));
+            let before = sink.count();
+            let page = operator.submit_form("/replays/selected/confirm", &selection).await;
+            assert!(page.html.contains("Replay 1 delivery?"), "{}", page.html);
+            assert_eq!(sink.count(), before);
+            page
+        } else {
+            operator.page(&path).await
+        };
         assert!(!page.html.contains("/replays/new"), "it would replay every dead delivery");
-        let form = format!(
-            "event={chosen}&once={}&next={path}",
-            idempotency_key(&page.html, "/replays/selected")
-        );
+        let key = idempotency_key(&page.html, "/replays/selected");
+        let form = format!("{selection}&idempotency_key={key}");
         let done = operator.submit_form("/replays/selected", &form).await;
         assert_eq!(done.location.as_deref(), Some(path.as_str()));
         let repeated = operator.submit_form("/replays/selected", &form).await;

@@ -25,7 +25,7 @@ const TEXT_POINTERS: [&str; 14] = [
 const CHARS_MAX: usize = 600;
 
 /// The text, or `None` if the body contains no known text field.
-pub(super) fn extract(body: &[u8]) -> Option<String> {
+pub(in crate::pages) fn extract(body: &[u8]) -> Option<String> {
     let body: Value = serde_json::from_slice(body).ok()?;
     let text = TEXT_POINTERS.iter().find_map(|pointer| body.pointer(pointer)?.as_str())?;
     Some(truncate(text, CHARS_MAX))

@@ -3,7 +3,7 @@
 //! Lists mask phone numbers and link here by event id, so that no URL contains a phone number the user
 //! did not type.
 
-mod message_text;
+pub(super) mod message_text;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 

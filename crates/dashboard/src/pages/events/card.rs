@@ -19,30 +19,30 @@ use crate::{
 const OPEN_MAX: usize = 3;
 const ANSWER_CHARS_MAX: usize = 2000;
 
-pub(super) struct AttemptEntry {
-    pub(super) number: u32,
-    pub(super) at: Timestamp,
-    pub(super) badge: Badge,
-    pub(super) facts: Vec<String>,
+pub(in crate::pages) struct AttemptEntry {
+    pub(in crate::pages) number: u32,
+    pub(in crate::pages) at: Timestamp,
+    pub(in crate::pages) badge: Badge,
+    pub(in crate::pages) facts: Vec<String>,
     /// Detail from the API, in English.
-    pub(super) detail_text: Option<String>,
-    pub(super) response: String,
+    pub(in crate::pages) detail_text: Option<String>,
+    pub(in crate::pages) response: String,
 }
 
-pub(super) struct DeliveryCard {
-    pub(super) delivery: DeliveryResponse,
-    pub(super) name: String,
-    pub(super) badge: Badge,
-    pub(super) reason: Option<&'static str>,
-    pub(super) attempts_removed: bool,
+pub(in crate::pages) struct DeliveryCard {
+    pub(in crate::pages) delivery: DeliveryResponse,
+    pub(in crate::pages) name: String,
+    pub(in crate::pages) badge: Badge,
+    pub(in crate::pages) reason: Option<&'static str>,
+    pub(in crate::pages) attempts_removed: bool,
     /// Newest first.
-    pub(super) open: Vec<AttemptEntry>,
-    pub(super) older: Vec<AttemptEntry>,
-    pub(super) idempotency_key: String,
+    pub(in crate::pages) open: Vec<AttemptEntry>,
+    pub(in crate::pages) older: Vec<AttemptEntry>,
+    pub(in crate::pages) idempotency_key: String,
 }
 
 impl DeliveryCard {
-    pub(super) fn new(
+    pub(in crate::pages) fn new(
         detail: DeliveryWithAttempts,
         responses: &[RevealedAttemptResponse],
         idempotency_key: String,
@@ -72,18 +72,18 @@ impl DeliveryCard {
         }
     }
 
-    pub(super) fn can_replay(&self) -> bool {
+    pub(in crate::pages) fn can_replay(&self) -> bool {
         use DeliveryStatus::{Cancelled, Dead, Succeeded};
         self.delivery.destination.is_some()
             && matches!(self.delivery.status, Succeeded | Dead | Cancelled)
     }
 
-    pub(super) fn can_cancel(&self) -> bool {
+    pub(in crate::pages) fn can_cancel(&self) -> bool {
         use DeliveryStatus::{Held, Pending, Scheduled};
         matches!(self.delivery.status, Pending | Scheduled | Held)
     }
 
-    pub(super) fn has_arrived(&self) -> bool {
+    pub(in crate::pages) fn has_arrived(&self) -> bool {
         self.delivery.status == DeliveryStatus::Succeeded
     }
 }

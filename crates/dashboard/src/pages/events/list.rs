@@ -15,7 +15,7 @@ use surehook_api::{
 use surehook_core::delivery::state::DeliveryStatus;
 use surehook_types::time::Timestamp;
 
-use super::attributes;
+use super::{attributes, pasted::find_pasted};
 use crate::{
     current_user::CurrentUser,
     filter::{FilterBar, FilterQuery},
@@ -26,7 +26,7 @@ use crate::{
     translations::{CommonTexts, EventListTexts},
 };
 
-const FILTERS: [&str; 17] = [
+const FILTERS: [&str; 21] = [
     "status",
     "source",
     "dest",
@@ -39,6 +39,10 @@ const FILTERS: [&str; 17] = [
     "email",
     "chat",
     "message",
+    "object",
+    "conversation",
+    "user",
+    "account",
     "key_conflict",
     "since",
     "until",
@@ -92,7 +96,6 @@ struct EventsPage {
     searched: Option<(String, Timestamp)>,
     /// Only for operators: exports contain unmasked phone numbers.
     export: Vec<(&'static str, String)>,
-    idempotency_key: String,
 }
 
 impl EventsPage {
@@ -111,6 +114,11 @@ pub(super) async fn list_events(
     user: CurrentUser,
     Query(query): Query<ListPageQuery>,
 ) -> PageResult {
+    if query.cursor.is_none()
+        && let Some(page) = find_pasted(&user, &query.q, &FILTERS).await
+    {
+        return Ok(Redirect::to(&page).into_response());
+    }
     let t = EventListTexts::of(user.lang());
     let frame = PageFrame::of_menu(&user, NavItem::Events);
     let (bar, EventList { page, searched }) =
@@ -128,8 +136,8 @@ pub(super) async fn list_events(
         true => vec![("NDJSON", export_url("ndjson")), ("CSV", export_url("csv"))],
         false => Vec::new(),
     };
-    let (events, idempotency_key) = (page.data, user.new_idempotency_key());
-    render_page(&EventsPage { frame, t, bar, events, pager, searched, export, idempotency_key })
+    let events = page.data;
+    render_page(&EventsPage { frame, t, bar, events, pager, searched, export })
 }
 
 #[derive(Deserialize)]

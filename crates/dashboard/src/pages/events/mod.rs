@@ -2,10 +2,11 @@
 
 mod actions;
 mod attributes;
-mod card;
+pub(super) mod card;
 mod detail;
 mod duplicates;
 mod list;
+mod pasted;
 mod timeline;
 mod waterfall;
 

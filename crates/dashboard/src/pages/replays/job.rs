@@ -32,6 +32,16 @@ impl ReplayPage {
         fill(self.t.of, &[&self.number(&finished), &self.number(&selected)])
     }
 
+    /// What the remaining items are doing.
+    fn remaining_parts(&self) -> String {
+        let counts = &self.job.counts;
+        let in_flight = self.number(&counts.in_flight);
+        match counts.left {
+            0 => fill(self.t.remaining_parts, &[&self.number(&counts.queued), &in_flight]),
+            left => fill(self.t.remaining_not_sent, &[&self.number(&left), &in_flight]),
+        }
+    }
+
     fn is_over(&self) -> bool {
         matches!(self.job.state, ReplayState::Done | ReplayState::Cancelled)
     }

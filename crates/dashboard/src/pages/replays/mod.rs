@@ -31,6 +31,7 @@ pub(super) fn routes() -> Router<Arc<Dashboard>> {
         .route("/replays", get(list_replays).post(new_replay::start_replay))
         .route("/replays/new", get(new_replay::show_form))
         .route("/replays/selected", post(selected::replay_selected))
+        .route("/replays/selected/confirm", post(selected::confirm_selected))
         .route("/replays/{id}", get(job::show_replay))
         .route("/replays/{id}/{action}", post(job::change_replay))
 }

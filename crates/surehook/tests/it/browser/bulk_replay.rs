@@ -5,8 +5,6 @@ use std::sync::{
     atomic::{AtomicBool, Ordering},
 };
 
-use serde_json::Value;
-
 use super::{sign_in, wait_for_page, wait_for_path, wait_for_text};
 use crate::support::{
     WAIT_LIMIT,
@@ -18,6 +16,13 @@ use crate::support::{
 };
 
 const DEAD_LETTERS: u64 = 300;
+
+/// Selected, queued, in flight, succeeded, failed again, skipped, cancelled, remaining.
+async fn shown_counts(browser: &Browser) -> [u64; 8] {
+    let counts =
+        "return [...document.querySelectorAll('#counts dd[id]')].map(dd => Number(dd.textContent))";
+    serde_json::from_value(browser.run(counts, &[]).await).unwrap()
+}
 
 async fn count_dead(gateway: &Gateway) -> u64 {
     gateway.stats().await["by_status"]["dead"].as_u64().unwrap_or_default()
@@ -72,6 +77,12 @@ async fn bulk_replay_needs_a_typed_count_and_stops_when_cancelled() {
 
     // The page updates by itself; then the job is cancelled.
     browser.wait_until("Number(document.querySelector('#succeeded').textContent) >= 20").await;
+    let shown = shown_counts(&browser).await;
+    let [selected, queued, in_flight, succeeded, failed, skipped, cancelled, remaining] = shown;
+    assert_eq!(selected, DEAD_LETTERS);
+    assert_eq!(remaining, queued + in_flight, "{shown:?}");
+    assert_eq!(selected, succeeded + failed + skipped + cancelled + remaining, "{shown:?}");
+    assert!(succeeded >= 20 && queued > 0, "{shown:?}");
     browser.click("[data-open='#cancel']").await;
     browser.click("#cancel form button.danger").await;
     wait_for_text(&browser, "Replay cancelled").await;
@@ -94,11 +105,11 @@ async fn bulk_replay_needs_a_typed_count_and_stops_when_cancelled() {
 
     // The page shows the same counts, and the rest is still dead.
     browser.open(&gateway.url(&format!("/replays/{id}"))).await;
-    let tiles =
-        "return [...document.querySelectorAll('.tile dd')].map(dd => Number(dd.textContent))";
+    let shown = shown_counts(&browser).await;
     let left = DEAD_LETTERS - sent;
-    let shown = browser.run(tiles, &[]).await;
-    assert_eq!(shown, Value::from(vec![DEAD_LETTERS, sent, 0, sent, 0, 0, left]));
+    let expected = [DEAD_LETTERS, 0, 0, sent, 0, 0, 0, left];
+    assert_eq!(shown, expected);
+    assert!(browser.text("#counts").await.contains(&format!("{left} not sent")));
     assert!(browser.find_all("[data-open='#cancel']").await.is_empty());
     assert_eq!(count_dead(&gateway).await, left);
     assert_eq!(sink.count() - before, usize::try_from(sent).unwrap());

@@ -1,4 +1,5 @@
-//! Search by phone number in any format; the number stays masked until it is revealed.
+//! Search by phone number in any format, which stays masked until it is revealed; and by whatever is
+//! pasted into the search box.
 
 use super::{
     populated_gateway::{self, PHONE, message_webhook, send_message_webhook},
@@ -77,5 +78,50 @@ async fn phone_is_found_in_any_format_masked_and_revealed_with_an_audit_entry() 
     browser.click(&format!("tr[data-row='{event}'] a")).await;
     browser.click("form[action='/conversations'][method=post] button").await;
     wait_for_text(&browser, PHONE).await;
+    browser.assert_no_console_errors().await;
+}
+
+#[tokio::test]
+async fn pasted_id_phone_number_or_address_finds_its_events() {
+    if !Tool::Browser.is_available() {
+        return;
+    }
+    let (gateway, _works, _refuses, _evolution) = populated_gateway::start_empty().await;
+    let message = message_webhook(PHONE, "3EB0A1", "João", "Olá, tem entrega hoje?");
+    let event = send_message_webhook(&gateway, &message).await;
+    let other = message_webhook("5521912345678", "3EB0B1", "Maria", "outra coisa");
+    send_message_webhook(&gateway, &other).await;
+    let order = r#"{"id":"ord-17","type":"order.created","email":"ana@example.com"}"#;
+    let order = gateway.post_accepted("shop", order).await;
+    let delivery = gateway.find_delivery_to(&event, "crm").await.unwrap();
+    let request = gateway.event(&event).await["request_id"].as_str().unwrap().to_owned();
+
+    let browser = Browser::start().await;
+    sign_in(&browser, &gateway).await;
+    let search = async |pasted: &str| {
+        browser.open(&gateway.url("/events")).await;
+        browser.type_into("#q", pasted).await;
+        browser.keys(key::ENTER).await;
+        wait_for_page(&browser, "location.pathname !== '/events' || location.search !== ''").await;
+    };
+    for id in [&event, &delivery, &request] {
+        search(id).await;
+        wait_for_path(&browser, &format!("/events/{event}")).await;
+    }
+    let link = gateway.url(&format!("/events/{event}"));
+    search(&link).await;
+    wait_for_path(&browser, &format!("/events/{event}")).await;
+    let national = ["(11) 98765-4321", "11 98765-4321", "98765-4321"];
+    let forms = PHONE_FORMATS.into_iter().chain(national).chain(["https://wa.me/5511987654321"]);
+    for (pasted, found) in forms
+        .chain(["3EB0A1", "5511987654321@s.whatsapp.net"])
+        .map(|pasted| (pasted, &event))
+        .chain(["ord-17", "ana@example.com"].map(|pasted| (pasted, &order)))
+    {
+        search(pasted).await;
+        let rows =
+            "return [...document.querySelectorAll('tr[data-row]')].map(row => row.dataset.row)";
+        assert_eq!(browser.run(rows, &[]).await, serde_json::json!([found]), "case: {pasted}");
+    }
     browser.assert_no_console_errors().await;
 }

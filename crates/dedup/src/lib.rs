@@ -95,7 +95,7 @@ mod message_lock;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(any(feature = "memory", feature = "sqlite"))]
-mod record;
+pub mod record;
 #[cfg(feature = "redis")]
 pub mod redis;
 #[cfg(feature = "sqlite")]

@@ -1,6 +1,8 @@
-//! The rules of a claim as a pure state machine, for the backends that read and write whole records
-//! (memory and SQLite). PostgreSQL and Redis state the same rules in SQL and Lua, because there a step
-//! must be one statement; the conformance suite holds all of them to the same behavior.
+//! The rules of a claim as a pure state machine, for backends that read and write whole records.
+//!
+//! Those are memory, SQLite, and your own storage inside your own transactions, of which only one at a time
+//! works on a key. PostgreSQL and Redis state the same rules in SQL and Lua, because there a step must be one statement;
+//! the conformance suite holds all of them to the same behavior.
 
 use std::time::Duration;
 
@@ -12,13 +14,19 @@ use crate::claim::{
     CompletionRequest, Fingerprint,
 };
 
+/// The state of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum RecordState {
+pub enum RecordState {
+    /// Under a lease.
     InProgress {
+        /// When the lease ends.
         lease_until: Timestamp,
     },
+    /// Done.
     Completed {
+        /// When it was completed.
         completed_at: Timestamp,
+        /// The stored result.
         result: Bytes,
     },
     /// Kept for its fence only.
@@ -27,20 +35,28 @@ pub(crate) enum RecordState {
 
 /// The stored record of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ClaimRecord {
-    pub(crate) state: RecordState,
-    pub(crate) token: ClaimToken,
-    pub(crate) fence: u64,
-    pub(crate) fingerprint: Option<Fingerprint>,
-    pub(crate) operation: ClaimOperation,
-    pub(crate) expires_at: Timestamp,
+pub struct ClaimRecord {
+    /// Its state.
+    pub state: RecordState,
+    /// The token of its last grant.
+    pub token: ClaimToken,
+    /// The fence of its last grant.
+    pub fence: u64,
+    /// The fingerprint of the request, if it has one.
+    pub fingerprint: Option<Fingerprint>,
+    /// The operation of its last grant.
+    pub operation: ClaimOperation,
+    /// When it is forgotten.
+    pub expires_at: Timestamp,
 }
 
 /// The answer to a claim, and the record to store if there is one.
 #[derive(Debug)]
-pub(crate) struct ClaimDecision {
-    pub(crate) claim: Claim,
-    pub(crate) write: Option<ClaimRecord>,
+pub struct ClaimDecision {
+    /// The answer.
+    pub claim: Claim,
+    /// The record to store, if it changes.
+    pub write: Option<ClaimRecord>,
 }
 
 impl ClaimDecision {
@@ -56,7 +72,7 @@ fn fence_floor(now: Timestamp) -> u64 {
 }
 
 /// Decides a claim over the record of its key, if there is one.
-pub(crate) fn decide_claim(
+pub fn decide_claim(
     existing: Option<&ClaimRecord>,
     request: &ClaimRequest,
     now: Timestamp,
@@ -124,12 +140,8 @@ impl ClaimRecord {
             && now < self.expires_at
     }
 
-    pub(crate) fn extend(
-        &mut self,
-        token: ClaimToken,
-        lease: Duration,
-        now: Timestamp,
-    ) -> ClaimUpdate {
+    /// Extends the lease of its holder.
+    pub fn extend(&mut self, token: ClaimToken, lease: Duration, now: Timestamp) -> ClaimUpdate {
         if !self.is_held_by(token, now) {
             return ClaimUpdate::StaleToken;
         }
@@ -141,7 +153,7 @@ impl ClaimRecord {
 
     /// Completing again with the same token changes nothing and succeeds: the first answer may have
     /// been lost on its way.
-    pub(crate) fn complete(&mut self, request: &CompletionRequest, now: Timestamp) -> ClaimUpdate {
+    pub fn complete(&mut self, request: &CompletionRequest, now: Timestamp) -> ClaimUpdate {
         let is_completed = matches!(self.state, RecordState::Completed { .. });
         if is_completed && self.token == request.token && now < self.expires_at {
             return ClaimUpdate::Applied;
@@ -154,7 +166,8 @@ impl ClaimRecord {
         ClaimUpdate::Applied
     }
 
-    pub(crate) fn release(&mut self, token: ClaimToken, now: Timestamp) -> ClaimUpdate {
+    /// Gives the key back.
+    pub fn release(&mut self, token: ClaimToken, now: Timestamp) -> ClaimUpdate {
         if !self.is_held_by(token, now) {
             return ClaimUpdate::StaleToken;
         }

@@ -176,6 +176,12 @@ impl From<StoreError> for Problem {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", error.to_string())
                     .retry_after(1)
             }
+            StoreError::Unavailable(_) => {
+                tracing::warn!(%error, "a store operation failed");
+                let detail = "The database of the gateway does not answer. Nothing was stored. Try again in a moment.";
+                Self::new(StatusCode::SERVICE_UNAVAILABLE, "database_unavailable", detail)
+                    .retry_after(2)
+            }
             StoreError::Full => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "disk_full", DISK_FULL).retry_after(30)
             }

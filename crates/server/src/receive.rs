@@ -156,7 +156,7 @@ pub(crate) fn describe_endpoint(api: ApiTable) -> ApiTable {
         .problem(501, &["bad_transfer_coding"])
         .problem(503, &["overloaded", "disk_full", "store_failed", "source_misconfigured"])
         .problem(503, &["source_disabled", QUARANTINED, "certificate_unavailable"])
-        .problem(503, &["outcome_unknown", "request_timeout"]);
+        .problem(503, &["outcome_unknown", "database_unavailable", "request_timeout"]);
     api.describe("post", "/in/{source}", operation)
 }
 

@@ -15,6 +15,7 @@ use surehook_core::event::HeaderBlock;
 
 use crate::{
     sql::{Result, SqlError},
+    sqlite::{SecretKey, SecretKeyId},
     steps::row::corrupt_value,
 };
 
@@ -113,7 +114,38 @@ pub(crate) fn decrypt(key: &LessSafeKey, authenticated: &[u8], sealed: &[u8]) ->
     Some(plain.to_vec())
 }
 
+/// A data key as it is stored: encrypted with the secret key.
+pub(crate) struct WrappedDataKey {
+    pub(crate) id: [u8; KEY_ID_BYTES],
+    pub(crate) wrapped: Vec<u8>,
+    pub(crate) by: SecretKeyId,
+}
+
+fn wrapping_place(id: [u8; KEY_ID_BYTES], by: SecretKeyId) -> Vec<u8> {
+    [&b"data_keys\0wrapped\0"[..], &by.to_bytes(), &id].concat()
+}
+
+fn wrapping_key(secret_key: &SecretKey) -> Result<LessSafeKey> {
+    Ok(DataKey::new([0; KEY_ID_BYTES], &secret_key.wrapping_key())?.key)
+}
+
 impl DataKeys {
+    /// Creates a random data key, to be stored.
+    pub(crate) fn generate(secret_key: &SecretKey) -> Result<(Self, WrappedDataKey)> {
+        let (id, bytes) = (random()?, random()?);
+        let by = secret_key.id();
+        let wrapped = encrypt(&wrapping_key(secret_key)?, &wrapping_place(id, by), &bytes)?;
+        Ok((Self { current: DataKey::new(id, &bytes)? }, WrappedDataKey { id, wrapped, by }))
+    }
+
+    /// Decrypts a stored data key; `None` if it is damaged.
+    pub(crate) fn unwrap(secret_key: &SecretKey, stored: &WrappedDataKey) -> Result<Option<Self>> {
+        let WrappedDataKey { id, wrapped, by } = stored;
+        let bytes = decrypt(&wrapping_key(secret_key)?, &wrapping_place(*id, *by), wrapped);
+        let bytes = bytes.and_then(|bytes| <[u8; DATA_KEY_BYTES]>::try_from(bytes).ok());
+        bytes.map(|bytes| Ok(Self { current: DataKey::new(*id, &bytes)? })).transpose()
+    }
+
     pub(crate) fn seal(&self, place: SealedPlace, plain: &[u8]) -> Result<Vec<u8>> {
         let DataKey { id, key } = &self.current;
         let sealed = encrypt(key, &place.authenticated(*id), plain)?;

@@ -8,6 +8,10 @@ pub enum StoreError {
     /// Too much work is queued. Nothing was written; retry in a moment.
     #[error("the store is overloaded; retry in a moment")]
     Overloaded,
+    /// The database cannot be reached, or did not answer in time. Nothing was written; works again when it
+    /// does.
+    #[error("the database is unavailable: {0}")]
+    Unavailable(String),
     /// Nothing was written. Works again when there is disk space.
     #[error("the data disk is full")]
     Full,

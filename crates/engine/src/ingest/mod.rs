@@ -151,6 +151,7 @@ impl IngestError {
             Self::OtherBody(_) => "other_body",
             Self::Memory(_) | Self::Store(StoreError::Overloaded) => "overloaded",
             Self::Store(StoreError::Full) => "disk_full",
+            Self::Store(StoreError::Unavailable(_)) => "database_unavailable",
             Self::Store(StoreError::Unknown(_)) => "outcome_unknown",
             Self::Store(_) => "store_failed",
         }

@@ -587,15 +587,17 @@ impl Lane {
         }
     }
 
-    /// Repeats a write that has the same effect twice as once, until its outcome is known or the
-    /// running attempts are cut off.
+    /// Repeats a write that has the same effect twice as once, until the store answers and its outcome is
+    /// known, or the running attempts are cut off.
     pub(super) async fn write_until_known<T, W: Future<Output = Result<T, StoreError>>>(
         &self,
         write: impl Fn() -> W,
     ) -> Result<T, StoreError> {
         loop {
             match write().await {
-                Err(StoreError::Unknown(_)) if !self.shared.abort.is_cancelled() => {
+                Err(StoreError::Unknown(_) | StoreError::Unavailable(_))
+                    if !self.shared.abort.is_cancelled() =>
+                {
                     let _cut_off =
                         timeout(UNKNOWN_OUTCOME_PAUSE, self.shared.abort.cancelled()).await;
                 }

@@ -69,6 +69,7 @@ const COMMON_PROBLEMS: [(u16, &[&str]); 14] = [
             "disk_full",
             "store_failed",
             "outcome_unknown",
+            "database_unavailable",
             "request_timeout",
             "too_many_exports",
         ],

@@ -509,7 +509,7 @@ async fn run_history(fixture: StoreFixture, steps: Vec<HistoryStep>) -> TestCase
 
 pub fn random_history_agrees_with_the_model<H: StoreHarness + 'static>(harness: impl Fn() -> H) {
     let steps = prop::collection::vec(history_step(), 1..60);
-    check_property(steps, |steps| async {
+    check_property(harness().random_cases(), steps, |steps| async {
         run_history(StoreFixture::new(harness()).await, steps).await
     });
 }

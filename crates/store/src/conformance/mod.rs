@@ -72,15 +72,18 @@ pub trait StoreHarness: Send + Sync {
     /// Opens the store like a process that starts at `now`. The store opened before is closed, and the
     /// lease of its node has ended.
     async fn open(&self, now: Timestamp) -> Arc<dyn Store>;
+
+    /// Number of random inputs of each property, unless `PROPTEST_CASES` is set.
+    fn random_cases(&self) -> u32 {
+        64
+    }
 }
 
-/// Number of random inputs of each property, unless `PROPTEST_CASES` is set.
-const RANDOM_CASES: u32 = 64;
 /// Runs a property only with the input of this seed.
 const SEED_VARIABLE: &str = "SUREHOOK_TEST_SEED";
 
-/// Checks `property` for random inputs. Each input has its own seed, which a failure reports.
-fn check_property<S, P, F>(strategy: S, property: P)
+/// Checks `property` for this number of random inputs. Each input has its own seed, which a failure reports.
+fn check_property<S, P, F>(random_cases: u32, strategy: S, property: P)
 where
     S: Strategy,
     P: Fn(S::Value) -> F,
@@ -95,7 +98,7 @@ where
         Some(seed) => check(seed.to_str().unwrap().parse().unwrap()),
         None => {
             let has_case_count = std::env::var_os("PROPTEST_CASES").is_some();
-            let cases = if has_case_count { Config::default().cases } else { RANDOM_CASES };
+            let cases = if has_case_count { Config::default().cases } else { random_cases };
             (0..cases).for_each(|_| check(RandomState::new().hash_one(0_u8)));
         }
     }
@@ -112,7 +115,8 @@ where
     seed_bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed_bytes);
     let config = Config { cases: 1, failure_persistence: None, ..Config::default() };
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     TestRunner::new_with_rng(config, rng)
         .run(strategy, |input| runtime.block_on(property(input)))
         .map_err(|failure| failure.to_string())

@@ -2,12 +2,17 @@
 
 use surehook_types::ids::EventId;
 
+use crate::postgres::PostgresFailure;
+
 /// Why a statement or a step failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SqlError {
     /// `SQLite` refused or failed. Its code tells the writer whether only this step failed.
     #[error(transparent)]
     Sqlite(rusqlite::Error),
+    /// PostgreSQL refused or failed, or was not reached.
+    #[error(transparent)]
+    Postgres(PostgresFailure),
     /// A value that the schema should have rejected. The step fails; others continue.
     #[error("invalid value in column {column}: {what}")]
     InvalidValue { column: usize, what: String },
@@ -33,6 +38,7 @@ impl SqlError {
         match self {
             Self::DamagedBody(event) => Some(*event),
             Self::Sqlite(_)
+            | Self::Postgres(_)
             | Self::InvalidValue { .. }
             | Self::OutOfRange
             | Self::Unstorable(_)

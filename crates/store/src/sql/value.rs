@@ -17,7 +17,7 @@ pub(crate) enum SqlValue<'a> {
 
 impl SqlValue<'_> {
     /// For messages, which must not contain the value.
-    pub(super) fn kind(&self) -> &'static str {
+    pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Null => "NULL",
             Self::Integer(_) => "an integer",

@@ -18,33 +18,10 @@ use surehook_types::{
 use surehook_webhooks::key::KeyDigest;
 
 use super::recent_keys::RecentKeyMap;
-pub(super) use crate::steps::duplicates::DuplicateSightings;
-
-/// The first bytes of a body's fingerprint: enough to tell bodies with the same key apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ShortFingerprint([u8; 8]);
-
-impl ShortFingerprint {
-    pub(super) fn of(fingerprint: &[u8; 32]) -> Self {
-        Self(std::array::from_fn(|index| fingerprint[index]))
-    }
-
-    pub(super) fn from_bytes(bytes: [u8; 8]) -> Self {
-        Self(bytes)
-    }
-
-    pub(super) fn to_bytes(self) -> [u8; 8] {
-        self.0
-    }
-}
-
-/// The event that holds a dedup key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct KeyEntry {
-    pub(super) event: EventId,
-    pub(super) body: ShortFingerprint,
-    pub(super) expires_at: Timestamp,
-}
+pub(super) use crate::steps::{
+    duplicates::DuplicateSightings,
+    keys::{KeyEntry, ShortFingerprint},
+};
 
 /// Number of sightings between two writes whose times are stored; the count is always exact.
 const SIGHTING_TIMES_MAX: usize = 16;

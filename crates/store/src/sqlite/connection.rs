@@ -159,7 +159,7 @@ impl From<SqlError> for Error {
             SqlError::InvalidValue { column, what } => {
                 Self::FromSqlConversionFailure(column, Type::Text, what.into())
             }
-            error @ (SqlError::OutOfRange | SqlError::Unstorable(_)) => {
+            error @ (SqlError::OutOfRange | SqlError::Unstorable(_) | SqlError::Postgres(_)) => {
                 Self::ToSqlConversionFailure(Box::new(error))
             }
         }

@@ -16,7 +16,7 @@ use surehook_types::time::Timestamp;
 use super::{
     DATABASE, OpenError, SqliteStore,
     cache::StoreCache,
-    clock, commit_mark, counts, folder,
+    commit_mark, folder,
     nodes::LocalNodes,
     read_pool::ReadPool,
     schema::{self, MIGRATIONS, read_schema_version},
@@ -25,6 +25,7 @@ use super::{
     start_check,
     writer::Writer,
 };
+use crate::steps::{clock, counts};
 
 impl SqliteStore {
     /// Opens the store in `data` for reading. Every write is refused.

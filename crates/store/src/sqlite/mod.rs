@@ -12,23 +12,17 @@
 mod backup;
 mod cache;
 mod checkpoint;
-mod claims;
-mod clock;
 mod commit_mark;
-mod configure;
 mod connection;
-mod crash_outcomes;
 mod dead_letter_functions;
 mod event_index;
 mod folder;
-mod ingest;
 mod inspect;
 mod key_index;
-mod lanes;
 mod message_store;
 mod nodes;
 mod prepared;
-mod prune;
+mod prune_state;
 mod read_pool;
 mod recent_keys;
 mod repair;
@@ -110,7 +104,6 @@ use self::{
     nodes::LocalNodes,
     read_pool::ReadPool,
     reserve::SpaceReserve,
-    search_terms::EventTerms,
     writer::{WriteTransaction, Writer, WriterResources},
 };
 #[cfg(test)]
@@ -119,11 +112,13 @@ use crate::{
     sealing::DataKeys,
     sql::SqlError,
     steps::{
-        attempt_timing, awaited_statuses, callbacks, counts, dead_letter_groups, decisions,
-        deleted_destinations, delivery_bodies, duplicates, history, idempotency, join_sender, list,
-        list_events, list_requests, login_links, lookups, media, ordering_queue,
+        callbacks, claims, clock, configure, crash_outcomes, dead_letter_groups, decisions,
+        deleted_destinations, delivery_bodies, duplicates,
+        event_terms::EventTerms,
+        history, idempotency, ingest, join_sender, lanes, list, list_events, list_requests,
+        login_links, lookups, ordering_queue, prune,
         quarantine::{self, QuarantineSources},
-        refused, replay, rollups, row, sent_messages, statuses, tokens,
+        refused, replay, rollups, row, tokens,
     },
 };
 

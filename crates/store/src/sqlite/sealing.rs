@@ -9,7 +9,6 @@ mod tests;
 
 use std::path::Path;
 
-use ring::aead::LessSafeKey;
 use rusqlite::{Connection, OptionalExtension as _, Result, functions::FunctionFlags, params};
 use surehook_core::{event::HeaderBlock, source::SourceSpec};
 use surehook_types::time::Timestamp;
@@ -19,10 +18,8 @@ use super::{
     prepared::CachedStatements as _,
     secret_key::{self, SecretKey, SecretKeyId},
 };
-use crate::sealing::{
-    DATA_KEY_BYTES, DataKey, KEY_ID_BYTES, QuarantinedHead, decrypt, encrypt, failure, random,
-};
 pub(super) use crate::sealing::{DataKeys, SealedPlace};
+use crate::sealing::{KEY_ID_BYTES, QuarantinedHead, WrappedDataKey, failure};
 
 /// Files up to this size are rewritten at the start that encrypts them: some seconds. For larger ones
 /// `surehook secret-key rotate` does it.
@@ -54,24 +51,14 @@ pub(super) fn find_secret_key(
     }
 }
 
-fn wrapping_place(id: [u8; KEY_ID_BYTES], by: SecretKeyId) -> Vec<u8> {
-    [&b"data_keys\0wrapped\0"[..], &by.to_bytes(), &id].concat()
-}
-
-fn wrapping_key(secret_key: &SecretKey) -> Result<LessSafeKey> {
-    Ok(DataKey::new([0; KEY_ID_BYTES], &secret_key.wrapping_key())?.key)
-}
-
 /// Creates a random data key and stores it, encrypted with the secret key.
 fn create_key(connection: &Connection, secret_key: &SecretKey, now: Timestamp) -> Result<DataKeys> {
-    let (id, bytes) = (random()?, random()?);
-    let by = secret_key.id();
-    let wrapped = encrypt(&wrapping_key(secret_key)?, &wrapping_place(id, by), &bytes)?;
+    let (keys, WrappedDataKey { id, wrapped, by }) = DataKeys::generate(secret_key)?;
     connection.execute(
         "INSERT INTO data_keys (id, wrapped, wrapped_by, created_at) VALUES (?1, ?2, ?3, ?4)",
         params![id, wrapped, by.to_bytes(), now.as_millis()],
     )?;
-    Ok(DataKeys { current: DataKey::new(id, &bytes)? })
+    Ok(keys)
 }
 
 impl DataKeys {
@@ -85,12 +72,11 @@ impl DataKeys {
         let Some((id, wrapped)): Option<([u8; KEY_ID_BYTES], Vec<u8>)> = row else {
             return Ok(None);
         };
-        let bytes =
-            decrypt(&wrapping_key(secret_key)?, &wrapping_place(id, secret_key.id()), &wrapped);
-        let bytes = bytes.and_then(|bytes| <[u8; DATA_KEY_BYTES]>::try_from(bytes).ok());
-        let bytes =
-            bytes.ok_or_else(|| OpenError::Damaged("its data key is damaged".to_owned()))?;
-        Ok(Some(Self { current: DataKey::new(id, &bytes)? }))
+        let stored = WrappedDataKey { id, wrapped, by: secret_key.id() };
+        match Self::unwrap(secret_key, &stored)? {
+            Some(keys) => Ok(Some(keys)),
+            None => Err(OpenError::Damaged("its data key is damaged".to_owned())),
+        }
     }
 
     /// Reads the data key. The first time creates it and encrypts everything in the same transaction.

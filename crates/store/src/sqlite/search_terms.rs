@@ -22,6 +22,8 @@ use super::{
     prepared::PreparedStatements,
     row::{blob, id},
 };
+pub(super) use crate::steps::event_terms::EventTerms;
+use crate::steps::event_terms::event_search_terms;
 
 /// Number of new terms at which merging starts.
 pub(super) const MERGE_AT: usize = 131_072;
@@ -30,38 +32,11 @@ const MERGED_PER_NEW: usize = 2;
 /// Merged rows deleted per commit, at least, and per new term.
 const ROWS_REMOVED_PER_COMMIT: usize = 256;
 const ROWS_REMOVED_PER_NEW: usize = 4;
-/// Capacity reserved for the terms of an event that has any.
-const TYPICAL_TERMS: usize = 8;
 /// An encoded term and event id.
 const TERM_ENTRY_BYTES: usize = SearchTerm::BYTES + 16;
 /// As many entries as fit on half a page of the file (a whole one where pages are small), together
 /// with the overhead of the row.
 const BLOCK_ENTRIES_MAX: usize = 160;
-
-/// The terms and attributes of a new event, encoded. Built before the event reaches the writer,
-/// whose time is shared by all.
-#[derive(Debug, Default)]
-pub(super) struct EventTerms {
-    /// As JSON; `None` if there are none.
-    pub(super) attributes: Option<String>,
-    /// Concatenated.
-    terms: Vec<u8>,
-}
-
-impl EventTerms {
-    pub(super) fn new(kind: Option<&EventKind>, attributes: &Attributes) -> Self {
-        let mut terms = Vec::new();
-        for term in event_search_terms(kind, attributes) {
-            // Most events have none, or several.
-            if terms.is_empty() {
-                terms.reserve(TYPICAL_TERMS * SearchTerm::BYTES);
-            }
-            terms.extend_from_slice(&term.to_bytes());
-        }
-        let attributes = (!attributes.is_empty()).then(|| attributes.to_json());
-        Self { attributes, terms }
-    }
-}
 
 /// A merge in progress: a segment being written.
 #[derive(Debug)]
@@ -277,13 +252,6 @@ fn encode_entry(term: SearchTerm, event: [u8; 16]) -> [u8; TERM_ENTRY_BYTES] {
     entry[..SearchTerm::BYTES].copy_from_slice(&term.to_bytes());
     entry[SearchTerm::BYTES..].copy_from_slice(&event);
     entry
-}
-
-fn event_search_terms(
-    kind: Option<&EventKind>,
-    attributes: &Attributes,
-) -> impl Iterator<Item = SearchTerm> {
-    kind.map(EventKind::term).into_iter().chain(attributes.terms())
 }
 
 const UNUSED_SEGMENTS: &str = "

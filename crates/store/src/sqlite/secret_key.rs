@@ -37,11 +37,11 @@ const ID_BYTES: usize = 8;
 pub struct SecretKeyId([u8; ID_BYTES]);
 
 impl SecretKeyId {
-    pub(super) const fn from_bytes(bytes: [u8; ID_BYTES]) -> Self {
+    pub(crate) const fn from_bytes(bytes: [u8; ID_BYTES]) -> Self {
         Self(bytes)
     }
 
-    pub(super) const fn to_bytes(self) -> [u8; ID_BYTES] {
+    pub(crate) const fn to_bytes(self) -> [u8; ID_BYTES] {
         self.0
     }
 }
@@ -133,7 +133,7 @@ impl SecretKey {
     }
 
     /// The key that encrypts data keys.
-    pub(super) fn wrapping_key(&self) -> [u8; KEY_BYTES] {
+    pub(crate) fn wrapping_key(&self) -> [u8; KEY_BYTES] {
         derive(&self.bytes, b"surehook data key wrapping v1")
     }
 }

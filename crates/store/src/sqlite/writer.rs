@@ -24,29 +24,30 @@ use std::{
 };
 
 use rusqlite::{Connection, ErrorCode, Result};
-use surehook_core::delivery::LaneEpoch;
+use surehook_core::{delivery::LaneEpoch, event::Payload};
 use surehook_dedup::{
     Claim, ClaimKey, ClaimRequest, ClaimToken, ClaimUpdate, CompletionRequest, sqlite::rules,
 };
 use surehook_types::{
-    ids::{DeliveryId, DestinationId, EventId, SourceId},
+    ids::{DestinationId, EventId, SourceId},
     rng::Rng,
     store_error::StoreError,
     time::Timestamp,
 };
-use surehook_webhooks::key::KeyDigest;
+use surehook_webhooks::{
+    attribute::{Attributes, EventKind},
+    key::KeyDigest,
+};
 use tokio::sync::{oneshot, watch};
 
 use super::{
     cache::{KeyEntry, StoreCache},
     checkpoint::{self, Checkpointer},
-    claims,
     commit_mark::{CommitMark, STORE_NUMBER},
-    configure,
     connection::{self, SqliteDialect},
-    crash_outcomes, lanes,
+    key_index,
     prepared::PreparedStatements,
-    prune::{self, PruneProgress},
+    prune_state::{self, PruneState},
     recent_keys::RecentKeys,
     rescue::FileWatch,
     reserve::SpaceReserve,
@@ -56,10 +57,15 @@ use super::{
 use crate::{
     sql::{self, SqlConnection, SqlParameter, SqlRow},
     steps::{
-        PresenceHints, StepTransaction, awaited_statuses, callbacks,
+        PresenceHints, StepTransaction, awaited_statuses, callbacks, claims,
+        configure::{self, RowNumbers},
         counts::{self, CountChanges},
         duplicates::{self, DuplicateSightings},
+        event_terms::EventTerms,
         idempotency::ClaimRules,
+        ingest::IngestTransaction,
+        lanes,
+        prune::{self, KeyPruneReport, PruneProgress, PruneTransaction},
     },
 };
 
@@ -85,7 +91,7 @@ pub(super) struct WriteTransaction<'a, 'c> {
     pub(super) row_numbers: &'a mut RowNumbers,
     pub(super) recent_keys: &'a mut RecentKeys,
     pub(super) recent_terms: &'a mut RecentTerms,
-    pub(super) prune_progress: &'a mut PruneProgress,
+    pub(super) prune_state: &'a mut PruneState,
     pub(super) hints: &'a mut PresenceHints,
     pub(super) counts: &'a mut CountChanges,
     /// The epoch of all lanes: this process owns them as long as it has the file open.
@@ -104,12 +110,6 @@ impl Deref for WriteTransaction<'_, '_> {
 
     fn deref(&self) -> &Connection {
         self.connection
-    }
-}
-
-impl WriteTransaction<'_, '_> {
-    pub(super) fn cache_key(&mut self, key: KeyDigest, entry: KeyEntry) {
-        self.cache_updates.push(CacheUpdate::InsertKey(key, entry));
     }
 }
 
@@ -176,16 +176,109 @@ impl StepTransaction for WriteTransaction<'_, '_> {
         Ok(self.row_numbers.destinations.get(&destination).copied())
     }
 
-    fn defer_pruning(&mut self, event: EventId, now: Timestamp) -> sql::Result<()> {
-        Ok(prune::defer_if_passed(self, event, now)?)
+    fn reload_row_numbers(&mut self) -> sql::Result<()> {
+        *self.row_numbers = configure::load_row_numbers(self.connection)?;
+        Ok(())
     }
 
-    fn remove_crash_outcome(&mut self, delivery: DeliveryId) -> sql::Result<()> {
-        Ok(crash_outcomes::remove(self, delivery)?)
+    /// This process owns all lanes.
+    fn is_current_epoch(&self, _destination: i64, epoch: LaneEpoch) -> sql::Result<bool> {
+        Ok(epoch == self.epoch)
+    }
+
+    fn defer_pruning(&mut self, event: EventId, now: Timestamp) -> sql::Result<()> {
+        match event <= self.prune_state.max_cursor {
+            true => prune::defer_until(self, event, now),
+            false => Ok(()),
+        }
     }
 
     fn uncache_key(&mut self, key: KeyDigest) {
         self.cache_updates.push(CacheUpdate::RemoveKey(key));
+    }
+}
+
+const INSERT_PAYLOAD: &str = "
+    INSERT INTO payloads (path, query, remote, headers, body) VALUES (?1, ?2, ?3, ?4, ?5)";
+
+impl IngestTransaction for WriteTransaction<'_, '_> {
+    fn find_key(&mut self, key: KeyDigest, now: Timestamp) -> sql::Result<Option<KeyEntry>> {
+        if let Some(recent) = self.recent_keys.find(key, now) {
+            return Ok(Some(recent));
+        }
+        if self.recent_keys.is_certainly_new(key) {
+            return Ok(None);
+        }
+        let entry = key_index::find_in_index(self.sql, key)?;
+        Ok(entry.filter(|entry| entry.expires_at > now))
+    }
+
+    fn put_key(&mut self, key: KeyDigest, entry: KeyEntry) -> sql::Result<()> {
+        if !self.recent_keys.is_certainly_new(key) {
+            key_index::remove_from_index(self.sql, key)?;
+        }
+        Ok(self.recent_keys.insert(self.sql, key, entry)?)
+    }
+
+    fn cache_key(&mut self, key: KeyDigest, entry: KeyEntry) {
+        self.cache_updates.push(CacheUpdate::InsertKey(key, entry));
+    }
+
+    fn has_keys_from_before_namespaces(&self) -> sql::Result<bool> {
+        Ok(self.recent_keys.has_keys_from_before_namespaces())
+    }
+
+    fn is_from_before_namespaces(&self, event: EventId) -> sql::Result<bool> {
+        Ok(self.recent_keys.is_from_before_namespaces(event))
+    }
+
+    fn insert_payload(&mut self, payload: &Payload) -> sql::Result<i64> {
+        let head = &payload.head;
+        Ok(self.sql.get(INSERT_PAYLOAD)?.insert(rusqlite::params![
+            head.path,
+            head.query,
+            head.remote,
+            head.headers.as_bytes(),
+            &payload.body[..],
+        ])?)
+    }
+
+    fn insert_terms(&mut self, event: EventId, terms: &EventTerms) -> sql::Result<()> {
+        Ok(self.recent_terms.insert(self.sql, event, terms)?)
+    }
+}
+
+impl PruneTransaction for WriteTransaction<'_, '_> {
+    /// At up to 50 µs each, a slice takes too little time for a sender to notice.
+    const STEPS_PER_SLICE: usize = 200;
+
+    fn progress(&mut self) -> &mut PruneProgress {
+        &mut self.prune_state.progress
+    }
+
+    fn raise_max_cursor(&mut self, event: EventId) {
+        self.prune_state.max_cursor = self.prune_state.max_cursor.max(event);
+    }
+
+    fn prune_keys(&mut self, now: Timestamp) -> sql::Result<KeyPruneReport> {
+        Ok(prune_state::prune_keys(self, now)?)
+    }
+
+    fn is_walking_keys(&self) -> bool {
+        self.prune_state.next_key_position.is_some()
+    }
+
+    fn remove_terms(
+        &mut self,
+        event: EventId,
+        kind: Option<&EventKind>,
+        attributes: &Attributes,
+    ) -> sql::Result<usize> {
+        Ok(self.recent_terms.remove(self.connection, event, kind, attributes)?)
+    }
+
+    fn remove_unused_terms(&mut self) -> sql::Result<()> {
+        Ok(search_terms::remove_unused_segments(self.connection)?)
     }
 }
 
@@ -220,14 +313,6 @@ impl ClaimRules for WriteTransaction<'_, '_> {
     fn prune(&self, now: Timestamp, max: usize) -> sql::Result<usize> {
         Ok(rules::prune(self, now, max)?)
     }
-}
-
-/// Row numbers of the sources and destinations that are not deleted. The large tables refer to them
-/// by number, which is shorter than the id.
-#[derive(Debug, Default)]
-pub(super) struct RowNumbers {
-    pub(super) sources: HashMap<SourceId, i64>,
-    pub(super) destinations: HashMap<DestinationId, i64>,
 }
 
 trait WriteJob: Send {
@@ -537,7 +622,7 @@ struct WriterState {
     row_numbers: RowNumbers,
     recent_keys: RecentKeys,
     recent_terms: RecentTerms,
-    prune_progress: PruneProgress,
+    prune_state: PruneState,
     hints: PresenceHints,
     counts: CountChanges,
     epoch: LaneEpoch,
@@ -550,7 +635,7 @@ impl WriterState {
             row_numbers: configure::load_row_numbers(connection)?,
             recent_keys: RecentKeys::load(connection, file, merge_at)?,
             recent_terms: RecentTerms::load(connection, merge_at.min(search_terms::MERGE_AT))?,
-            prune_progress: PruneProgress::load(connection)?,
+            prune_state: PruneState::load(connection)?,
             hints: PresenceHints::default(),
             counts: CountChanges::default(),
             epoch: LaneEpoch::default(),
@@ -569,7 +654,7 @@ impl WriterState {
             row_numbers: &mut self.row_numbers,
             recent_keys: &mut self.recent_keys,
             recent_terms: &mut self.recent_terms,
-            prune_progress: &mut self.prune_progress,
+            prune_state: &mut self.prune_state,
             hints: &mut self.hints,
             counts: &mut self.counts,
             epoch: self.epoch,
@@ -770,7 +855,7 @@ impl WriterThread<'_> {
                 self.state.recent_terms.on_rollback();
                 // A configuration change that was rolled back may have changed the row numbers.
                 self.state.row_numbers =
-                    configure::load_row_numbers(self.connection).map_err(BatchError::from)?;
+                    configure::load_row_numbers(self.connection).map_err(rusqlite::Error::from)?;
                 return Err(error.into());
             }
         };
@@ -861,11 +946,11 @@ fn recover(connection: &Connection, now: Timestamp, state: &mut WriterState) -> 
         callbacks,
     };
     sql.get(BEGIN)?.execute([])?;
-    state.epoch = lanes::begin_epoch(connection)?;
+    state.epoch = lanes::next_epoch(connection)?;
     let epoch = state.epoch;
-    let released =
-        claims::end_earlier_epochs(&mut state.transaction(connection, &mut sql), epoch, now)?;
-    let awaited_statuses = awaited_statuses::restart_waits(connection, now)?;
+    let mut tx = state.transaction(connection, &mut sql);
+    let released = claims::end_earlier_epochs(&mut tx, epoch, None, now)?;
+    let awaited_statuses = awaited_statuses::restart_waits(connection, None, now)?;
     state.counts.write(connection)?;
     sql.get(COMMIT)?.execute([])?;
     if released > 0 {

@@ -52,7 +52,8 @@ const POSTPONE_ALL: &str = "
                                  ELSE ?1 + w.wait END
                        FROM (SELECT CASE WHEN a.wait_ms > ?2 THEN ?2 ELSE a.wait_ms END AS wait
                                FROM awaited a WHERE a.delivery_id = deliveries.id) AS w)
-     WHERE state = 'scheduled' AND id IN (SELECT delivery_id FROM awaited)";
+     WHERE state = 'scheduled' AND id IN (SELECT delivery_id FROM awaited)
+       AND (destination = ?3 OR ?3 IS NULL)";
 
 // Deliveries that were retried, cancelled or given up in the meantime.
 const REMOVE_STALE: &str = "
@@ -60,11 +61,16 @@ const REMOVE_STALE: &str = "
      WHERE NOT EXISTS (SELECT 1 FROM deliveries d
                         WHERE d.id = awaited.delivery_id AND d.state = 'scheduled')";
 
-/// Restarts all waits; returns whether there are any.
-pub(crate) fn restart_waits(connection: &impl SqlConnection, now: Timestamp) -> Result<bool> {
+/// Restarts the waits of one lane (by the row number of its destination) or of all; returns whether there
+/// are any.
+pub(crate) fn restart_waits(
+    connection: &impl SqlConnection,
+    lane: Option<i64>,
+    now: Timestamp,
+) -> Result<bool> {
     connection.run(REMOVE_STALE, params![])?;
-    let waiting =
-        connection.run(POSTPONE_ALL, params![now.as_millis(), duration_millis(WAIT_MAX)])?;
+    let values = params![now.as_millis(), duration_millis(WAIT_MAX), lane];
+    let waiting = connection.run(POSTPONE_ALL, values)?;
     Ok(waiting > 0)
 }
 

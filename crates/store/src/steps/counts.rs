@@ -80,7 +80,8 @@ impl CountChanges {
         *self = Self::default();
     }
 
-    fn changed_counters(&self) -> impl Iterator<Item = (String, i64)> + '_ {
+    /// The counters that change, and by how much; in the same order for all transactions.
+    pub(crate) fn changed_counters(&self) -> impl Iterator<Item = (String, i64)> + '_ {
         let counters = COUNTERS
             .iter()
             .map(|(counter, name)| ((*name).to_owned(), self.counters[*counter as usize]));
@@ -118,8 +119,13 @@ fn add_to_counter(connection: &impl SqlConnection, name: &str, change: i64) -> R
 }
 
 pub(crate) fn load(connection: &impl SqlConnection) -> Result<StoreCounts> {
+    load_from(connection, "SELECT name, value FROM counters")
+}
+
+/// Loads the totals that a query returns by their names.
+pub(crate) fn load_from(connection: &impl SqlConnection, query: &str) -> Result<StoreCounts> {
     let mut counts = StoreCounts::default();
-    connection.read_while("SELECT name, value FROM counters", params![], |row| {
+    connection.read_while(query, params![], |row| {
         let name: String = row.get(0)?;
         add_to_counts(&mut counts, &name, row.get(1)?);
         Ok(ControlFlow::Continue(()))

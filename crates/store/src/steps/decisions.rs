@@ -54,18 +54,19 @@ pub(crate) fn insert_for_delivery(
 const INSERT_FOR_EARLIER_EPOCHS: &str = "
     INSERT INTO decisions (event_id, delivery_id, at, kind)
     SELECT d.event_id, d.id, ?2, ?3 FROM deliveries d
-     WHERE d.lane_epoch < ?1
+     WHERE d.lane_epoch < ?1 AND (d.destination = ?5 OR ?5 IS NULL)
        AND (SELECT count(*) FROM decisions o WHERE o.event_id = d.event_id AND o.kind = ?3) < ?4";
 
-/// Inserts a decision for each delivery that was claimed before `epoch`. Called before the deliveries
-/// are moved.
+/// Inserts a decision for each delivery of one lane or all that was claimed before `epoch`. Called before
+/// the deliveries are moved.
 pub(crate) fn insert_for_earlier_epochs(
     connection: &impl SqlConnection,
     kind: EventDecisionKind,
     epoch: LaneEpoch,
+    lane: Option<i64>,
     now: Timestamp,
 ) -> Result<()> {
-    let values = params![epoch.0, now.as_millis(), kind.as_str(), ROWS_PER_KIND_MAX];
+    let values = params![epoch.0, now.as_millis(), kind.as_str(), ROWS_PER_KIND_MAX, lane];
     connection.run(INSERT_FOR_EARLIER_EPOCHS, values)?;
     Ok(())
 }

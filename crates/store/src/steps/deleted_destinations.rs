@@ -13,7 +13,7 @@ use surehook_types::{
 };
 
 use super::{
-    StepTransaction, awaited_statuses, callbacks, decisions,
+    StepTransaction, awaited_statuses, callbacks, crash_outcomes, decisions,
     row::{blob, id, status, time},
     statuses,
 };
@@ -122,7 +122,7 @@ fn cancel_found(
         tx.read_all(find, params![destination, limit], read_pending)?;
     for delivery in &found {
         tx.run(CANCEL, params![blob(delivery.id), at.as_millis()])?;
-        tx.remove_crash_outcome(delivery.id)?;
+        crash_outcomes::remove(tx, delivery.id)?;
         statuses::remove_stored(tx, delivery.id)?;
         awaited_statuses::remove(tx, delivery.id)?;
         callbacks::make_due(tx, delivery.id)?;

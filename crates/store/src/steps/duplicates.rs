@@ -38,7 +38,7 @@ pub(crate) struct DuplicateSightings {
 }
 
 /// Sightings of one event that are stored as rows; the count has no limit.
-const SIGHTING_ROWS_MAX: u64 = 100;
+pub(crate) const SIGHTING_ROWS_MAX: u64 = 100;
 
 const COUNT_SIGHTINGS: &str = "
     UPDATE events

@@ -1,7 +1,8 @@
 //! The transaction of a step.
 
+use surehook_core::delivery::LaneEpoch;
 use surehook_types::{
-    ids::{DeliveryId, DestinationId, EventId, SourceId},
+    ids::{DestinationId, EventId, SourceId},
     time::Timestamp,
 };
 use surehook_webhooks::key::KeyDigest;
@@ -35,12 +36,16 @@ pub(crate) trait StepTransaction: SqlConnection {
     /// The row number of a destination that is not deleted.
     fn destination_seq(&self, destination: DestinationId) -> Result<Option<i64>>;
 
-    /// Lets retention look at an event again that it may have passed, because the event got a new
-    /// delivery or ended late.
-    fn defer_pruning(&mut self, event: EventId, now: Timestamp) -> Result<()>;
+    /// Reads the row numbers again, after a change of the configuration.
+    fn reload_row_numbers(&mut self) -> Result<()>;
 
-    /// Removes the outcome to record after a crash, for a delivery whose claim has ended.
-    fn remove_crash_outcome(&mut self, delivery: DeliveryId) -> Result<()>;
+    /// Whether this is the epoch of the owner of a lane; the destination is a row number.
+    fn is_current_epoch(&self, destination: i64, epoch: LaneEpoch) -> Result<bool>;
+
+    /// Lets retention look at an event at `now` if it may have passed it already: a new event that waited
+    /// long for its commit or has an earlier time because the clock went back, or an old one that got
+    /// another delivery or ended late.
+    fn defer_pruning(&mut self, event: EventId, now: Timestamp) -> Result<()>;
 
     /// Removes a key from the cache of known duplicates once the transaction is committed.
     fn uncache_key(&mut self, key: KeyDigest);

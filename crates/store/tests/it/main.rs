@@ -1,4 +1,4 @@
-//! The conformance suite on the SQLite store, and tests of that store alone.
+//! The conformance suite on both stores, and tests of each alone.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,6 +15,7 @@ mod idempotency;
 mod memory;
 mod merge_keys;
 mod opening;
+mod postgres;
 mod pruning;
 mod replay_jobs;
 mod schema;

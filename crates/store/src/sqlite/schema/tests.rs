@@ -9,11 +9,12 @@ use surehook_types::time::Timestamp;
 
 use super::{
     super::{
-        DATABASE, SqliteOptions, SqliteStore, counts, dead_letter_groups, recent_keys,
-        sealing::DataKeys, secret_key,
+        DATABASE, SqliteOptions, SqliteStore, dead_letter_groups, recent_keys, sealing::DataKeys,
+        secret_key,
     },
     *,
 };
+use crate::steps::counts;
 
 /// Writes a file as it was before a migration, with some rows.
 fn write_old(file: &Path, migration: &str, rows: &str) {

@@ -14,6 +14,7 @@ use super::{
     },
     *,
 };
+use crate::sealing::{DataKey, random};
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 

@@ -2,30 +2,31 @@
 
 use std::time::Duration;
 
-use rusqlite::{Connection, Result, params};
 use surehook_core::clock::{SavedClock, StoredClock};
 use surehook_types::{ids::DeliveryId, time::Timestamp};
 
 use super::{
-    prepared::CachedStatements,
+    StepTransaction,
     row::{blob, duration_millis, json, time, to_json},
-    writer::WriteTransaction,
 };
+use crate::sql::{Result, SqlConnection, params};
 
 const SAVED: &str = "SELECT value FROM meta WHERE name = 'clock'";
-const SAVE: &str = "INSERT OR REPLACE INTO meta (name, value) VALUES ('clock', ?1)";
+const SAVE: &str = "
+    INSERT INTO meta (name, value) VALUES ('clock', ?1)
+    ON CONFLICT (name) DO UPDATE SET value = excluded.value";
 const NEWEST_EVENT: &str = "SELECT received_at FROM events ORDER BY id DESC LIMIT 1";
 
 /// Implements `DeliveryStore::load_clock`.
-pub(super) fn load(connection: &Connection) -> Result<StoredClock> {
+pub(crate) fn load(connection: &impl SqlConnection) -> Result<StoredClock> {
     // A value that cannot be read is replaced by the next one.
-    let saved = connection.find_one(SAVED, [], |row| Ok(json(row, 0).ok()))?.flatten();
-    let newest_event = connection.find_one(NEWEST_EVENT, [], |row| Ok(time(row, 0)?))?;
+    let saved = connection.find_one(SAVED, params![], |row| Ok(json(row, 0).ok()))?.flatten();
+    let newest_event = connection.find_one(NEWEST_EVENT, params![], |row| time(row, 0))?;
     Ok(StoredClock { saved, newest_event })
 }
 
 /// Implements `DeliveryStore::save_clock`.
-pub(super) fn save(connection: &Connection, clock: &SavedClock) -> Result<()> {
+pub(crate) fn save(connection: &impl SqlConnection, clock: &SavedClock) -> Result<()> {
     connection.run(SAVE, params![to_json(clock)?])?;
     Ok(())
 }
@@ -33,39 +34,51 @@ pub(super) fn save(connection: &Connection, clock: &SavedClock) -> Result<()> {
 // A retry was scheduled when its last attempt ended: if that is in the future, the clock was ahead. It
 // becomes due after the same delay, or after what was left of it before the step.
 const SHORTEN_RETRIES: &str = "
-    UPDATE deliveries SET due_at = max(?1, min(?1 + due_at - late.scheduled_at, due_at - ?2))
-      FROM (SELECT d.id, coalesce((SELECT a.started_at + a.took_ms FROM attempts a
-                                    WHERE a.delivery_id = d.id AND a.number = d.attempts),
-                                  d.created_at) AS scheduled_at
-              FROM deliveries d
-             WHERE d.destination IN (SELECT seq FROM destinations) AND d.due_at > ?1
-               AND d.state = 'scheduled') late
+    UPDATE deliveries
+       SET due_at = CASE WHEN late.after_delay < late.after_step
+                         THEN CASE WHEN late.after_delay > ?1 THEN late.after_delay ELSE ?1 END
+                         ELSE CASE WHEN late.after_step > ?1 THEN late.after_step ELSE ?1 END END
+      FROM (SELECT w.id, w.scheduled_at, w.due_at - ?2 AS after_step,
+                   w.due_at - w.scheduled_at + ?1 AS after_delay
+              FROM (SELECT d.id, d.due_at,
+                           coalesce((SELECT a.started_at + a.took_ms FROM attempts a
+                                      WHERE a.delivery_id = d.id AND a.number = d.attempts),
+                                    d.created_at) AS scheduled_at
+                      FROM deliveries d
+                     WHERE d.destination IN (SELECT seq FROM destinations) AND d.due_at > ?1
+                       AND d.state = 'scheduled') AS w) AS late
      WHERE late.id = deliveries.id AND late.scheduled_at > ?1";
 
 // Before the first attempt there is a delay, or a time chosen by a person. The latter stays.
 const SHORTEN_DELAYS: &str = "
     UPDATE deliveries
-       SET not_before = max(?1, min(?1 + not_before - created_at, not_before - ?2))
+       SET not_before =
+           CASE WHEN not_before - created_at + ?1 < not_before - ?2
+                THEN CASE WHEN not_before > created_at THEN not_before - created_at + ?1 ELSE ?1 END
+                ELSE CASE WHEN not_before - ?2 > ?1 THEN not_before - ?2 ELSE ?1 END END
      WHERE id > ?3 AND created_at > ?1 AND not_before > ?1 AND ended_at IS NULL";
 
 const SHORTEN_FIRST_ATTEMPTS: &str = "
-    UPDATE deliveries SET due_at = max(?1, coalesce(not_before, ?1))
+    UPDATE deliveries SET due_at = CASE WHEN not_before > ?1 THEN not_before ELSE ?1 END
      WHERE destination IN (SELECT seq FROM destinations) AND due_at > ?1 AND state = 'pending'
-       AND (?2 > 0 OR created_at > ?1)";
+       AND (CAST(?2 AS bigint) > 0 OR created_at > ?1)";
 
 const SHORTEN_LANES: &str = "
     UPDATE lane_states
-       SET open_until = max(min(open_until, ?1), open_until - ?2),
-           cool_until = max(min(cool_until, ?1), cool_until - ?2)";
+       SET open_until = CASE WHEN open_until - ?2 > ?1 THEN open_until - ?2
+                             WHEN open_until > ?1 THEN ?1 ELSE open_until END,
+           cool_until = CASE WHEN cool_until - ?2 > ?1 THEN cool_until - ?2
+                             WHEN cool_until > ?1 THEN ?1 ELSE cool_until END";
 
 // No lease is longer than an hour, so one that ends later was granted by a clock that was ahead.
 const SHORTEN_LEASES: &str = "
-    UPDATE surehook_dedup_claims SET lease_until = max(?1, lease_until - ?2)
-     WHERE state = 0 AND lease_until > ?1 + 3600000";
+    UPDATE surehook_dedup_claims 
+       SET lease_until = CASE WHEN lease_until - ?2 > ?1 THEN lease_until - ?2 ELSE ?1 END
+     WHERE state = 0 AND lease_until > CAST(?1 AS bigint) + 3600000";
 
 /// Implements `DeliveryStore::shorten_waits`.
-pub(super) fn shorten_waits(
-    tx: &mut WriteTransaction<'_, '_>,
+pub(crate) fn shorten_waits(
+    tx: &mut impl StepTransaction,
     now: Timestamp,
     step: Duration,
 ) -> Result<usize> {
@@ -80,7 +93,8 @@ pub(super) fn shorten_waits(
 
 #[cfg(test)]
 mod tests {
-    use super::{super::schema::query_plan, *};
+    use super::*;
+    use crate::sqlite::query_plan;
 
     #[test]
     fn waits_are_found_by_index() {

@@ -1,6 +1,7 @@
 //! Writes the configuration: sources, destinations and routes.
 
-use rusqlite::{Connection, Result, params};
+use std::collections::HashMap;
+
 use serde::Serialize;
 use surehook_core::{
     destination::DestinationSpec,
@@ -15,38 +16,46 @@ use surehook_types::{
 };
 
 use super::{
-    deleted_destinations, ordering_queue,
-    prepared::CachedStatements,
+    StepTransaction, deleted_destinations, lookups, ordering_queue,
     row::{blob, corrupt_value, id, to_json},
-    sealing::{DataKeys, SealedPlace},
-    writer::{RowNumbers, WriteTransaction},
 };
-use crate::steps::lookups;
+use crate::{
+    sealing::{DataKeys, SealedPlace},
+    sql::{Result, SqlConnection, params},
+};
 
-pub(super) fn load_row_numbers(connection: &Connection) -> Result<RowNumbers> {
+/// Row numbers of the sources and destinations that are not deleted. The large tables refer to them
+/// by number, which is shorter than the id.
+#[derive(Debug, Default)]
+pub(crate) struct RowNumbers {
+    pub(crate) sources: HashMap<SourceId, i64>,
+    pub(crate) destinations: HashMap<DestinationId, i64>,
+}
+
+pub(crate) fn load_row_numbers(connection: &impl SqlConnection) -> Result<RowNumbers> {
     let sources = "SELECT id, seq FROM sources WHERE deleted_at IS NULL";
     let destinations = "SELECT id, seq FROM destinations WHERE deleted_at IS NULL";
     Ok(RowNumbers {
-        sources: connection.read_all(sources, [], |row| Ok((id(row, 0)?, row.get(1)?)))?,
+        sources: connection.read_all(sources, params![], |row| Ok((id(row, 0)?, row.get(1)?)))?,
         destinations: connection
-            .read_all(destinations, [], |row| Ok((id(row, 0)?, row.get(1)?)))?,
+            .read_all(destinations, params![], |row| Ok((id(row, 0)?, row.get(1)?)))?,
     })
 }
 
 // A file of an older version has no row.
 const RAISE_VERSION: &str = "
     INSERT INTO counters (name, value) VALUES ('configuration_version', 1)
-    ON CONFLICT (name) DO UPDATE SET value = value + 1 RETURNING value";
+    ON CONFLICT (name) DO UPDATE SET value = counters.value + 1 RETURNING value";
 
 /// Implements `AdminStore::change`.
-pub(super) fn change(
-    tx: &mut WriteTransaction<'_, '_>,
+pub(crate) fn change(
+    tx: &mut impl StepTransaction,
     keys: &DataKeys,
     changes: &[ConfigChange],
     expected: ConfigVersion,
     now: Timestamp,
 ) -> Result<ConfigChangeResult> {
-    let current = lookups::load_configuration_version(tx.connection)?;
+    let current = lookups::load_configuration_version(tx)?;
     if current != expected {
         return Ok(ConfigChangeResult::Outdated(current));
     }
@@ -54,12 +63,12 @@ pub(super) fn change(
         return Ok(ConfigChangeResult::Changed(current));
     }
     apply_changes(tx, keys, changes, now)?;
-    let version = tx.query_row(RAISE_VERSION, [], |row| row.get(0))?;
+    let version = tx.read_one(RAISE_VERSION, params![], |row| row.get(0))?;
     Ok(ConfigChangeResult::Changed(ConfigVersion(version)))
 }
 
 fn apply_changes(
-    tx: &mut WriteTransaction<'_, '_>,
+    tx: &mut impl StepTransaction,
     keys: &DataKeys,
     changes: &[ConfigChange],
     now: Timestamp,
@@ -72,18 +81,17 @@ fn apply_changes(
             ConfigChange::DeleteSource(id) => drop(delete(tx, "source", *id, now)?),
             ConfigChange::DeleteDestination(id) => delete_destination(tx, *id, now)?,
             ConfigChange::DeleteRoute(id) => {
-                tx.execute("DELETE FROM routes WHERE id = ?1", params![blob(*id)])?;
+                tx.run("DELETE FROM routes WHERE id = ?1", params![blob(*id)])?;
             }
         }
     }
-    *tx.row_numbers = load_row_numbers(tx.connection)?;
-    Ok(())
+    tx.reload_row_numbers()
 }
 
 /// Puts a source or destination into its table. A deleted one starts over under its old id, with
 /// its history.
 fn put(
-    connection: &Connection,
+    connection: &impl SqlConnection,
     keys: &DataKeys,
     place: SealedPlace,
     name: &Name,
@@ -95,31 +103,32 @@ fn put(
         "INSERT INTO {table} (id, name, spec, created_at, updated_at) VALUES (?1, ?2, ?3, ?4, ?4)
          ON CONFLICT (id) DO UPDATE
             SET name = ?2, spec = ?3, updated_at = ?4, deleted_at = NULL,
-                created_at = iif(deleted_at IS NULL, created_at, ?4)"
+                created_at = CASE WHEN {table}.deleted_at IS NULL THEN {table}.created_at ELSE ?4 END"
     );
     let sealed = keys.seal_spec(place, &to_json(spec)?)?;
-    connection.execute(&sql, params![place.row, name.as_str(), sealed, now.as_millis()])?;
+    connection.run(&sql, params![place.row, name.as_str(), sealed, now.as_millis()])?;
     Ok(())
 }
 
 fn put_source(
-    connection: &Connection,
+    connection: &impl SqlConnection,
     keys: &DataKeys,
     id: SourceId,
     spec: &SourceSpec,
     now: Timestamp,
 ) -> Result<()> {
     put(connection, keys, SealedPlace::source(blob(id)), &spec.name, spec, now)?;
-    connection.execute("DELETE FROM lenient_sources WHERE id = ?1", params![blob(id)])?;
+    connection.run("DELETE FROM lenient_sources WHERE id = ?1", params![blob(id)])?;
     if let Some(header) = spec.token_header() {
-        let insert_header = "INSERT OR IGNORE INTO token_headers (name) VALUES (?1)";
-        connection.execute(insert_header, params![header.to_ascii_lowercase()])?;
+        let insert_header =
+            "INSERT INTO token_headers (name) VALUES (?1) ON CONFLICT (name) DO NOTHING";
+        connection.run(insert_header, params![header.to_ascii_lowercase()])?;
     }
     Ok(())
 }
 
 fn put_destination(
-    tx: &mut WriteTransaction<'_, '_>,
+    tx: &mut impl StepTransaction,
     keys: &DataKeys,
     id: DestinationId,
     spec: &DestinationSpec,
@@ -143,7 +152,12 @@ const PUT_ROUTE: &str = "
        SET source = excluded.source, destination = excluded.destination,
            filter = excluded.filter, transform = excluded.transform, updated_at = excluded.updated_at";
 
-fn put_route(connection: &Connection, id: RouteId, spec: &RouteSpec, now: Timestamp) -> Result<()> {
+fn put_route(
+    connection: &impl SqlConnection,
+    id: RouteId,
+    spec: &RouteSpec,
+    now: Timestamp,
+) -> Result<()> {
     let values = params![
         blob(id),
         spec.from.as_str(),
@@ -152,17 +166,17 @@ fn put_route(connection: &Connection, id: RouteId, spec: &RouteSpec, now: Timest
         now.as_millis(),
         spec.transform
     ];
-    match connection.execute(PUT_ROUTE, values)? {
-        0 => Err(corrupt_value(0, "the route's source or destination does not exist").into()),
+    match connection.run(PUT_ROUTE, values)? {
+        0 => Err(corrupt_value(0, "the route's source or destination does not exist")),
         _ => Ok(()),
     }
 }
 
 /// Marks a source or destination as deleted and removes its routes; returns its row number, unless
-/// it does not exist. Reads the table, not `tx.row_numbers`, which lack what an earlier change of the same
+/// it does not exist. Reads the table, not the row numbers of the transaction, which lack what an earlier change of the same
 /// list has added.
 fn delete<K: IdKind>(
-    connection: &Connection,
+    connection: &impl SqlConnection,
     kind: &str,
     id: Id<K>,
     now: Timestamp,
@@ -173,19 +187,19 @@ fn delete<K: IdKind>(
     let found = connection.find_one(&sql, params![blob(id), now.as_millis()], |row| row.get(0))?;
     if let Some(seq) = found {
         let remove_routes = format!("DELETE FROM routes WHERE {kind} = ?1");
-        connection.execute(&remove_routes, params![seq])?;
+        connection.run(&remove_routes, params![seq])?;
     }
     Ok(found)
 }
 
 /// Deletes a destination. Its pending deliveries are cancelled; see `deleted_destinations`.
 fn delete_destination(
-    tx: &mut WriteTransaction<'_, '_>,
+    tx: &mut impl StepTransaction,
     id: DestinationId,
     now: Timestamp,
 ) -> Result<()> {
     let Some(seq) = delete(tx, "destination", id, now)? else { return Ok(()) };
-    tx.execute("DELETE FROM lane_states WHERE destination = ?1", params![seq])?;
+    tx.run("DELETE FROM lane_states WHERE destination = ?1", params![seq])?;
     deleted_destinations::start_cancelling(tx, seq, now)?;
     Ok(())
 }

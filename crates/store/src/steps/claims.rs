@@ -1,6 +1,5 @@
 //! Claims and settlements of deliveries.
 
-use rusqlite::{Connection, Result, Row, params};
 use serde_json::json;
 use surehook_core::{
     dead_letters::DeadLetterCause,
@@ -19,20 +18,19 @@ use surehook_types::{
 use surehook_webhooks::key::{DedupKey, fingerprint};
 
 use super::{
-    attempt_timing, awaited_statuses, callbacks,
-    counts::Counter,
+    StepTransaction, attempt_timing, awaited_statuses, callbacks,
+    counts::{CountChanges, Counter},
     crash_outcomes, dead_letter_groups, decisions, delivery_bodies, ordering_queue,
-    prepared::CachedStatements,
     rollups::SubjectSeq,
     row::{self, blob, duration_millis, id, name, optional_time, payload, status, time},
     sent_messages, statuses,
-    writer::WriteTransaction,
 };
+use crate::sql::{Result, SqlConnection, SqlRow, params};
 
 /// A claim ends with the body that exceeds this, so that large bodies do not fill the memory.
 const CLAIM_BYTES_MAX: usize = 4 << 20;
 
-pub(super) const DUE: &str = "
+pub(crate) const DUE: &str = "
     SELECT id, event_id, state, attempts, throttled, created_at, order_key IS NOT NULL
       FROM deliveries
      WHERE destination = ?1 AND due_at <= ?2 ORDER BY due_at, id LIMIT ?3";
@@ -55,10 +53,10 @@ const CLAIM: &str = "
      WHERE id = ?1";
 
 /// Waiting deliveries to look through for one that may be attempted now.
-pub(super) const NEXT_SCAN_MAX: usize = 1000;
+pub(crate) const NEXT_SCAN_MAX: usize = 1000;
 
 // Due deliveries come first, so that the limit applies to those that are not due yet.
-pub(super) const NEXT: &str = "
+pub(crate) const NEXT: &str = "
     SELECT id, event_id, state, attempts, throttled, created_at, order_key IS NOT NULL
       FROM (SELECT * FROM deliveries
              WHERE destination = ?1 AND due_at IS NOT NULL ORDER BY due_at, id LIMIT ?3) d
@@ -70,20 +68,20 @@ pub(super) const NEXT: &str = "
      ORDER BY due_at, id LIMIT 1";
 
 /// Claims the deliveries of a destination that [`DUE`] or [`NEXT`] finds.
-pub(super) fn claim(
-    tx: &mut WriteTransaction<'_, '_>,
+pub(crate) fn claim(
+    tx: &mut impl StepTransaction,
     find: &str,
     destination: DestinationId,
     now: Timestamp,
     proof: ClaimProof,
     limit: usize,
 ) -> Result<ClaimBatch> {
-    if proof.epoch != tx.epoch {
-        return Ok(ClaimBatch::default());
-    }
-    let Some(seq) = tx.row_numbers.destinations.get(&destination).copied() else {
+    let Some(seq) = tx.destination_seq(destination)? else {
         return Ok(ClaimBatch::default());
     };
+    if !tx.is_current_epoch(seq, proof.epoch)? {
+        return Ok(ClaimBatch::default());
+    }
     let due: Vec<DueDeliveryRow> =
         tx.read_all(find, params![seq, now.as_millis(), limit], read_due)?;
     let mut claims = ClaimBatch { claimed: Vec::with_capacity(due.len()), damaged: Vec::new() };
@@ -92,8 +90,8 @@ pub(super) fn claim(
         if bytes >= CLAIM_BYTES_MAX {
             break;
         }
-        tx.sql.get(CLAIM)?.execute(params![blob(row.id), proof.number, proof.epoch.0])?;
-        tx.counts.count_move(Some(row.status), Some(DeliveryStatus::InFlight));
+        tx.run_prepared(CLAIM, params![blob(row.id), proof.number, proof.epoch.0])?;
+        tx.counts().count_move(Some(row.status), Some(DeliveryStatus::InFlight));
         match load_claimed(tx, &row, destination, proof)? {
             Some(claimed) => {
                 bytes += claimed.payload.body.len();
@@ -109,7 +107,7 @@ pub(super) fn claim(
     Ok(claims)
 }
 
-fn read_due(row: &Row<'_>) -> Result<DueDeliveryRow> {
+fn read_due(row: &dyn SqlRow) -> Result<DueDeliveryRow> {
     Ok(DueDeliveryRow {
         id: id(row, 0)?,
         event: id(row, 1)?,
@@ -129,7 +127,7 @@ const LOAD_CONTENT: &str = "
 
 /// Loads what a claimed delivery sends; `None` if the body is missing or damaged.
 fn load_claimed(
-    connection: &Connection,
+    connection: &impl SqlConnection,
     due: &DueDeliveryRow,
     destination: DestinationId,
     proof: ClaimProof,
@@ -140,7 +138,7 @@ fn load_claimed(
             event: due.event,
             destination,
             source: name(row, 0)?,
-            key: row.get::<_, Option<String>>(1)?.and_then(|key| DedupKey::new(&key)),
+            key: row.get::<Option<String>>(1)?.and_then(|key| DedupKey::new(&key)),
             proof,
             attempts: due.attempts,
             throttled: due.throttled,
@@ -167,7 +165,7 @@ const GIVE_UP_DAMAGED: &str = "
      WHERE id = ?1";
 
 fn give_up_damaged(
-    tx: &mut WriteTransaction<'_, '_>,
+    tx: &mut impl StepTransaction,
     row: &DueDeliveryRow,
     destination: i64,
     now: Timestamp,
@@ -175,7 +173,7 @@ fn give_up_damaged(
     let delivery = row.id;
     tracing::error!(%delivery, event = %row.event, "the stored body is missing or damaged; the delivery is dead");
     tx.run(GIVE_UP_DAMAGED, params![blob(delivery), now.as_millis()])?;
-    tx.counts.count_move(Some(DeliveryStatus::InFlight), Some(DeliveryStatus::Dead));
+    tx.counts().count_move(Some(DeliveryStatus::InFlight), Some(DeliveryStatus::Dead));
     let (cause, reason) = (DeadLetterCause::from_damaged_body(), DeadReason::Unrecoverable);
     dead_letter_groups::add_delivery(tx, delivery, destination, &cause, reason, now)?;
     ordering_queue::release_next(tx, delivery, now)?;
@@ -189,11 +187,11 @@ const NEXT_DUE: &str = "
      WHERE destination = (SELECT seq FROM destinations WHERE id = ?1 AND deleted_at IS NULL)
        AND due_at IS NOT NULL";
 
-pub(super) fn next_due(
-    connection: &Connection,
+pub(crate) fn next_due(
+    connection: &impl SqlConnection,
     destination: DestinationId,
 ) -> Result<Option<Timestamp>> {
-    connection.read_one(NEXT_DUE, params![blob(destination)], |row| Ok(optional_time(row, 0)?))
+    connection.read_one(NEXT_DUE, params![blob(destination)], |row| optional_time(row, 0))
 }
 
 // `DeliveryTransition::Succeed`, `Retry` or `GiveUp`, depending on the values.
@@ -204,14 +202,14 @@ const SETTLE: &str = "
      WHERE id = ?1 AND claim_number = ?2 AND lane_epoch = ?8";
 
 /// Implements `DeliveryStore::settle`.
-pub(super) fn settle(
-    tx: &mut WriteTransaction<'_, '_>,
+pub(crate) fn settle(
+    tx: &mut impl StepTransaction,
     settlement: &Settlement,
 ) -> Result<SettleResult> {
     match settle_with_status(tx, settlement)? {
         SettleResult::ClaimLost => match find_recorded(tx, settlement)? {
             Some(result) => Ok(result),
-            None => Ok(statuses::apply_late_answer(tx, settlement)?),
+            None => statuses::apply_late_answer(tx, settlement),
         },
         result @ (SettleResult::Recorded | SettleResult::Overruled(_)) => Ok(result),
     }
@@ -224,16 +222,19 @@ const RECORDED: &str = "
 
 /// The result of a settlement that was recorded before: the same one is tried again if its outcome was
 /// unknown.
-fn find_recorded(connection: &Connection, settlement: &Settlement) -> Result<Option<SettleResult>> {
+fn find_recorded(
+    connection: &impl SqlConnection,
+    settlement: &Settlement,
+) -> Result<Option<SettleResult>> {
     let Settlement { delivery, attempt, next, .. } = settlement;
     let values = params![blob(*delivery), attempt.number, blob(attempt.id)];
-    let read = |row: &Row<'_>| {
+    let read = |row: &dyn SqlRow| {
         let code: Option<String> = row.get(0)?;
         let reason: Option<String> = row.get(2)?;
         match (code.as_deref(), reason) {
             // A provider status has confirmed the delivery since, and removed the reason of its death.
             (Some("dead"), None) => Ok(*next),
-            _ => Ok(row::next(row, 0)?.unwrap_or(*next)),
+            _ => row::next(row, 0).map(|recorded| recorded.unwrap_or(*next)),
         }
     };
     let recorded = connection.find_one(RECORDED, values, read)?;
@@ -244,7 +245,7 @@ fn find_recorded(connection: &Connection, settlement: &Settlement) -> Result<Opt
 }
 
 fn settle_with_status(
-    tx: &mut WriteTransaction<'_, '_>,
+    tx: &mut impl StepTransaction,
     settlement: &Settlement,
 ) -> Result<SettleResult> {
     let Some(received) = statuses::find_stored(tx, settlement.delivery)? else {
@@ -277,13 +278,12 @@ fn settle_with_status(
 }
 
 fn record_settlement(
-    tx: &mut WriteTransaction<'_, '_>,
+    tx: &mut impl StepTransaction,
     settlement: &Settlement,
     cause_of_death: impl FnOnce(&AttemptRecord) -> DeadLetterCause,
 ) -> Result<SettleResult> {
     // Deleting a destination ended all its claims.
-    let Some(destination) = tx.row_numbers.destinations.get(&settlement.destination).copied()
-    else {
+    let Some(destination) = tx.destination_seq(settlement.destination)? else {
         return Ok(SettleResult::ClaimLost);
     };
     let status = match settlement.next {
@@ -294,16 +294,19 @@ fn record_settlement(
     let (due_at, reason) = (settlement.next.due_at(), settlement.next.reason());
     let ended_at = status.is_final().then(|| settlement.at.as_millis());
     let throttled = settlement.attempt.class == Some(FailureClass::Throttled);
-    let changed = tx.sql.get(SETTLE)?.execute(params![
-        blob(settlement.delivery),
-        settlement.proof.number,
-        status.as_str(),
-        due_at.map(Timestamp::as_millis),
-        ended_at,
-        reason.map(DeadReason::as_str),
-        throttled,
-        settlement.proof.epoch.0,
-    ])?;
+    let changed = tx.run_prepared(
+        SETTLE,
+        params![
+            blob(settlement.delivery),
+            settlement.proof.number,
+            status.as_str(),
+            due_at.map(Timestamp::as_millis),
+            ended_at,
+            reason.map(DeadReason::as_str),
+            throttled,
+            settlement.proof.epoch.0,
+        ],
+    )?;
     if changed == 0 {
         return Ok(SettleResult::ClaimLost);
     }
@@ -313,8 +316,8 @@ fn record_settlement(
     if let Some(sent) = &settlement.sent {
         sent_messages::record_sent(tx, settlement.delivery, destination, sent, settlement.at)?;
     }
-    tx.counts.count_move(Some(DeliveryStatus::InFlight), Some(status));
-    count_attempt(tx, destination, settlement);
+    tx.counts().count_move(Some(DeliveryStatus::InFlight), Some(status));
+    count_attempt(tx.counts(), destination, settlement);
     if let Some(reason) = reason {
         let cause = cause_of_death(&settlement.attempt);
         let (delivery, at) = (settlement.delivery, settlement.at);
@@ -329,8 +332,9 @@ fn record_settlement(
     Ok(SettleResult::Recorded)
 }
 
-fn count_attempt(tx: &mut WriteTransaction<'_, '_>, destination: i64, settlement: &Settlement) {
-    let bucket = tx.counts.rollups.bucket(SubjectSeq::Destination(destination), settlement.at);
+/// Counts an attempt by time; the destination is a row number.
+pub(crate) fn count_attempt(counts: &mut CountChanges, destination: i64, settlement: &Settlement) {
+    let bucket = counts.rollups.bucket(SubjectSeq::Destination(destination), settlement.at);
     bucket.record_attempt(settlement);
 }
 
@@ -339,29 +343,37 @@ const INSERT_ATTEMPT: &str = "
                           detail, response, next, next_due_at, timing)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
 
-fn insert_attempt(tx: &mut WriteTransaction<'_, '_>, settlement: &Settlement) -> Result<()> {
+fn insert_attempt(tx: &mut impl StepTransaction, settlement: &Settlement) -> Result<()> {
     let Settlement { delivery, attempt, next, schedule_reason, .. } = settlement;
     let response = (!attempt.response.is_empty()).then_some(&attempt.response[..]);
-    tx.sql.get(INSERT_ATTEMPT)?.execute(params![
-        blob(*delivery),
-        attempt.number,
-        blob(attempt.id),
-        attempt.started_at.as_millis(),
-        duration_millis(attempt.took),
-        attempt.status,
-        attempt.failure.map(AttemptFailure::as_str),
-        attempt.class.map(FailureClass::as_str),
-        attempt.detail,
-        response,
-        next.as_str(),
-        next.due_at().map(Timestamp::as_millis),
-        attempt_timing::encode(attempt.timing, *schedule_reason),
-    ])?;
-    tx.counts.add(Counter::Attempts, 1);
-    if attempt.number > 1 {
-        tx.counts.add(Counter::Retries, 1);
-    }
+    tx.run_prepared(
+        INSERT_ATTEMPT,
+        params![
+            blob(*delivery),
+            attempt.number,
+            blob(attempt.id),
+            attempt.started_at.as_millis(),
+            duration_millis(attempt.took),
+            attempt.status,
+            attempt.failure.map(AttemptFailure::as_str),
+            attempt.class.map(FailureClass::as_str),
+            attempt.detail,
+            response,
+            next.as_str(),
+            next.due_at().map(Timestamp::as_millis),
+            attempt_timing::encode(attempt.timing, *schedule_reason),
+        ],
+    )?;
+    count_new_attempt(tx.counts(), attempt);
     Ok(())
+}
+
+/// Counts an attempt in the totals.
+pub(crate) fn count_new_attempt(counts: &mut CountChanges, attempt: &AttemptRecord) {
+    counts.add(Counter::Attempts, 1);
+    if attempt.number > 1 {
+        counts.add(Counter::Retries, 1);
+    }
 }
 
 // `DeliveryTransition::Release`
@@ -372,20 +384,20 @@ const RELEASE: &str = "
 
 /// Makes a claimed delivery due; returns whether the claim was current.
 fn release_one(
-    tx: &mut WriteTransaction<'_, '_>,
+    tx: &mut impl StepTransaction,
     delivery: DeliveryId,
     proof: ClaimProof,
     due_at: Timestamp,
 ) -> Result<bool> {
     let values = params![blob(delivery), proof.number, proof.epoch.0, due_at.as_millis()];
     let released = tx.run(RELEASE, values)?;
-    tx.counts.count_moves(DeliveryStatus::InFlight, DeliveryStatus::Pending, released);
+    tx.counts().count_moves(DeliveryStatus::InFlight, DeliveryStatus::Pending, released);
     Ok(released > 0)
 }
 
 /// Implements `DeliveryStore::release`.
-pub(super) fn release(
-    tx: &mut WriteTransaction<'_, '_>,
+pub(crate) fn release(
+    tx: &mut impl StepTransaction,
     held: &[HeldClaim],
     due_at: Timestamp,
 ) -> Result<()> {
@@ -407,8 +419,8 @@ const CLAIMED_BY_PROOF: &str = "
        AND destination = (SELECT seq FROM destinations WHERE id = ?1)";
 
 /// Implements `DeliveryStore::abandon`.
-pub(super) fn abandon(
-    tx: &mut WriteTransaction<'_, '_>,
+pub(crate) fn abandon(
+    tx: &mut impl StepTransaction,
     claims: &[AbandonedClaim],
     now: Timestamp,
 ) -> Result<()> {
@@ -443,20 +455,20 @@ const CANCEL_CLAIMED: &str = "
     RETURNING event_id";
 
 /// Implements `DeliveryStore::cancel_claimed`.
-pub(super) fn cancel_claimed(
-    tx: &mut WriteTransaction<'_, '_>,
+pub(crate) fn cancel_claimed(
+    tx: &mut impl StepTransaction,
     claim: HeldClaim,
     reason: &NotRoutedReason,
     at: Timestamp,
 ) -> Result<bool> {
     let ClaimProof { epoch, number } = claim.proof;
     let values = params![blob(claim.delivery), number, epoch.0, at.as_millis()];
-    let Some(event) = tx.find_one(CANCEL_CLAIMED, values, |row| Ok(id(row, 0)?))? else {
+    let Some(event) = tx.find_one(CANCEL_CLAIMED, values, |row| id(row, 0))? else {
         return Ok(false);
     };
     crash_outcomes::remove(tx, claim.delivery)?;
     awaited_statuses::remove(tx, claim.delivery)?;
-    tx.counts.count_move(Some(DeliveryStatus::InFlight), Some(DeliveryStatus::Cancelled));
+    tx.counts().count_move(Some(DeliveryStatus::InFlight), Some(DeliveryStatus::Cancelled));
     let decision = EventDecision {
         event,
         delivery: Some(claim.delivery),
@@ -474,19 +486,20 @@ pub(super) fn cancel_claimed(
 const RELEASE_EARLIER_EPOCHS: &str = "
     UPDATE deliveries
        SET state = 'pending', due_at = ?2, claim_number = NULL, lane_epoch = NULL
-     WHERE lane_epoch < ?1";
+     WHERE lane_epoch < ?1 AND (destination = ?3 OR ?3 IS NULL)";
 
-/// Ends all claims of earlier epochs: settles those with a crash outcome and releases the others.
-/// Returns how many.
-pub(super) fn end_earlier_epochs(
-    tx: &mut WriteTransaction<'_, '_>,
+/// Ends the claims of earlier epochs, on one lane (by the row number of its destination) or on all:
+/// settles those with a crash outcome and releases the others. Returns how many.
+pub(crate) fn end_earlier_epochs(
+    tx: &mut impl StepTransaction,
     epoch: LaneEpoch,
+    lane: Option<i64>,
     now: Timestamp,
 ) -> Result<usize> {
-    let settled = crash_outcomes::settle_earlier_epochs(tx, epoch, now)?;
-    decisions::insert_for_earlier_epochs(tx, EventDecisionKind::Recovered, epoch, now)?;
-    let released = tx.run(RELEASE_EARLIER_EPOCHS, params![epoch.0, now.as_millis()])?;
-    tx.counts.count_moves(DeliveryStatus::InFlight, DeliveryStatus::Pending, released);
+    let settled = crash_outcomes::settle_earlier_epochs(tx, epoch, lane, now)?;
+    decisions::insert_for_earlier_epochs(tx, EventDecisionKind::Recovered, epoch, lane, now)?;
+    let released = tx.run(RELEASE_EARLIER_EPOCHS, params![epoch.0, now.as_millis(), lane])?;
+    tx.counts().count_moves(DeliveryStatus::InFlight, DeliveryStatus::Pending, released);
     statuses::apply_stored(tx)?;
     Ok(released + settled)
 }

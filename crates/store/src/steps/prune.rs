@@ -15,7 +15,7 @@ use std::{
     time::Duration,
 };
 
-use rusqlite::{Connection, Result, Row, params};
+use serde::Deserialize;
 use surehook_core::{
     delivery::state::DeliveryStatus,
     quarantine::QUARANTINE_RETENTION,
@@ -27,18 +27,48 @@ use surehook_types::{ids::EventId, time::Timestamp};
 use surehook_webhooks::attribute::{Attributes, EventKind};
 
 use super::{
-    callbacks, dead_letter_groups, key_index, media,
-    prepared::CachedStatements,
-    quarantine, refused,
+    StepTransaction, callbacks, dead_letter_groups, media, quarantine, refused,
     rollups::{self, SubjectSeq},
-    row::{blob, id, optional_json, reason, status, time},
-    search_terms, sent_messages,
-    writer::WriteTransaction,
+    row::{blob, id, json, reason, status, time},
+    sent_messages,
 };
+use crate::sql::{Result, SqlConnection, SqlRow, params};
 
-/// Steps of a slice: removed events and attempts, and index lookups. At up to 50 µs each, a slice takes
-/// too little time for a sender to notice.
-const STEPS_PER_SLICE: usize = 200;
+/// A transaction of retention: what each database keeps in its own way.
+pub(crate) trait PruneTransaction: StepTransaction {
+    /// The steps of a slice: removed events and attempts, and index lookups.
+    const STEPS_PER_SLICE: usize;
+
+    fn progress(&mut self) -> &mut PruneProgress;
+
+    /// A walk has passed this event; see [`StepTransaction::defer_pruning`].
+    fn raise_max_cursor(&mut self, event: EventId);
+
+    /// Removes a slice of expired keys; returns how many, and whether there may be more.
+    fn prune_keys(&mut self, now: Timestamp) -> Result<KeyPruneReport>;
+
+    /// Whether a walk over the keys has begun and continues in a later slice.
+    fn is_walking_keys(&self) -> bool;
+
+    /// Removes the search terms of an event that is removed; returns the number of deleted rows.
+    fn remove_terms(
+        &mut self,
+        event: EventId,
+        kind: Option<&EventKind>,
+        attributes: &Attributes,
+    ) -> Result<usize>;
+
+    /// Removes what is left of search terms after events were removed.
+    fn remove_unused_terms(&mut self) -> Result<()>;
+}
+
+/// What a slice removed of the expired keys.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KeyPruneReport {
+    pub(crate) removed: usize,
+    pub(crate) more: bool,
+}
+
 /// Bytes of bodies removed by a slice: all pages of a large body must be read to free them.
 const BYTES_PER_SLICE: u64 = 8 << 20;
 /// Pause between two rounds while the walk over all keys, which may take minutes, continues.
@@ -64,77 +94,41 @@ impl SliceBudget {
     }
 }
 
-/// The progress of a round. It may be wrong after a rollback: the cursors are on disk, a source that is
-/// skipped is visited in the next round, and at worst too many events behind a cursor are deferred,
-/// never too few.
-#[derive(Debug)]
-pub(super) struct PruneProgress {
-    /// The highest cursor.
-    max_cursor: EventId,
+/// The progress of a round. It may be wrong after a rollback, or if another node continues: the cursors
+/// are on disk, and a source that is skipped is visited in the next round.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PruneProgress {
     /// Row numbers of the last source and destination that are done.
     source: i64,
     destination: i64,
     round_ended_at: Timestamp,
-    /// Where the walk over the key index continues.
-    next_key_position: Option<KeyPosition>,
-}
-
-/// A position in one of the [`key_index::LEVELS`].
-#[derive(Clone, Copy, Debug)]
-struct KeyPosition {
-    level: usize,
-    position: i64,
-}
-
-impl KeyPosition {
-    const START: Self = Self { level: 0, position: i64::MIN };
-
-    /// Where the walk continues in the same level, or else with the next one.
-    fn following(self, next: Option<i64>) -> Option<Self> {
-        match next {
-            Some(position) => Some(Self { position, ..self }),
-            None if self.level + 1 < key_index::LEVELS.len() => {
-                Some(Self { level: self.level + 1, ..Self::START })
-            }
-            None => None,
-        }
-    }
-}
-
-impl PruneProgress {
-    pub(super) fn load(connection: &Connection) -> Result<Self> {
-        let max_cursor: Option<[u8; 16]> =
-            connection
-                .query_row("SELECT max(event_id) FROM prune_cursors", [], |row| row.get(0))?;
-        let max_cursor = EventId::from_uuid(uuid::Uuid::from_bytes(max_cursor.unwrap_or_default()));
-        let round_ended_at = Timestamp::default();
-        Ok(Self { max_cursor, source: 0, destination: 0, round_ended_at, next_key_position: None })
-    }
 }
 
 /// Implements `AdminStore::prune`.
-pub(super) fn prune_slice(
-    tx: &mut WriteTransaction<'_, '_>,
+pub(crate) fn prune_slice<T: PruneTransaction>(
+    tx: &mut T,
     event_retention: Duration,
     now: Timestamp,
 ) -> Result<PruneReport> {
+    let steps_per_slice = T::STEPS_PER_SLICE;
     let mut slice = PruneSlice {
         event_retention,
         now,
-        budget: SliceBudget { steps: STEPS_PER_SLICE, bytes: BYTES_PER_SLICE },
+        budget: SliceBudget { steps: steps_per_slice, bytes: BYTES_PER_SLICE },
+        deferred_max: steps_per_slice / 2,
         pruned: PruneReport::default(),
     };
     let deferred_done = slice.prune_deferred(tx)?;
     let round_done = slice.continue_round(tx)?;
-    let (keys, more_keys) = prune_keys(tx, now)?;
+    let keys = tx.prune_keys(now)?;
     refused::prune(tx, now - event_retention)?;
     quarantine::prune(tx, now - event_retention.min(QUARANTINE_RETENTION))?;
     let more_files = media::prune(tx, now)?;
     if slice.pruned.events > 0 || round_done {
-        search_terms::remove_unused_segments(tx)?;
+        tx.remove_unused_terms()?;
     }
-    let more = !deferred_done || !round_done || more_keys || more_files;
-    Ok(PruneReport { keys, more, ..slice.pruned })
+    let more = !deferred_done || !round_done || keys.more || more_files;
+    Ok(PruneReport { keys: keys.removed, more, ..slice.pruned })
 }
 
 /// The parts that a scan of a source's events removes.
@@ -191,13 +185,13 @@ struct OldEvent {
 macro_rules! old_event_columns {
     () => {
         "e.id, e.payload, e.body_bytes, e.received_at,
-         (SELECT max(iif(d.ended_at IS NULL, 2, d.state = 'dead')) FROM deliveries d
-           WHERE d.event_id = e.id)"
+         (SELECT max(CASE WHEN d.ended_at IS NULL THEN 2 WHEN d.state = 'dead' THEN 1 ELSE 0 END)
+            FROM deliveries d WHERE d.event_id = e.id)"
     };
 }
 
-fn read_old_event(row: &Row<'_>, first: usize) -> Result<OldEvent> {
-    let progress = match row.get(first + 4)? {
+fn read_old_event(row: &dyn SqlRow, first: usize) -> Result<OldEvent> {
+    let progress = match row.get::<Option<i64>>(first + 4)? {
         None | Some(0) => EventProgress::Ended,
         Some(1) => EventProgress::Dead,
         Some(_) => EventProgress::Pending,
@@ -212,7 +206,7 @@ fn read_old_event(row: &Row<'_>, first: usize) -> Result<OldEvent> {
 }
 
 const SOURCE_AFTER: &str = "
-    SELECT seq, spec ->> '$.retention' FROM sources WHERE seq > ?1 ORDER BY seq LIMIT 1";
+    SELECT seq, spec FROM sources WHERE seq > ?1 ORDER BY seq LIMIT 1";
 const DESTINATION_AFTER: &str = "SELECT seq FROM destinations WHERE seq > ?1 ORDER BY seq LIMIT 1";
 
 // INDEXED BY: a walk by the primary key would visit the events of all sources.
@@ -225,11 +219,16 @@ const NEXT_OF_SOURCE: &str = concat!(
 
 const CURSOR: &str = "SELECT event_id FROM prune_cursors WHERE source = ?1 AND what = ?2";
 const MOVE_CURSOR: &str = "
-    INSERT OR REPLACE INTO prune_cursors (source, what, event_id) VALUES (?1, ?2, ?3)";
+    INSERT INTO prune_cursors (source, what, event_id) VALUES (?1, ?2, ?3)
+    ON CONFLICT (source, what) DO UPDATE SET event_id = excluded.event_id";
 const DROP_CURSOR: &str = "DELETE FROM prune_cursors WHERE source = ?1 AND what = ?2";
 
 /// The last event that a walk has visited; zero if it has not started.
-fn read_cursor(connection: &Connection, source: i64, target: PruneTarget) -> Result<[u8; 16]> {
+fn read_cursor(
+    connection: &impl SqlConnection,
+    source: i64,
+    target: PruneTarget,
+) -> Result<[u8; 16]> {
     let found = connection.find_one(CURSOR, params![source, target.as_str()], |row| row.get(0))?;
     Ok(found.unwrap_or_default())
 }
@@ -241,19 +240,27 @@ const KEEP_FOREVER: RetentionPolicy = RetentionPolicy {
     dead_letters: Duration::MAX,
 };
 
+/// The field of a stored spec that retention reads; it is not sealed.
+#[derive(Deserialize)]
+struct RetentionField {
+    retention: Option<RetentionSpec>,
+}
+
 struct PruneSlice {
     event_retention: Duration,
     now: Timestamp,
     budget: SliceBudget,
+    /// Deferred events that are tried again: the rest of the budget is for the walks.
+    deferred_max: usize,
     pruned: PruneReport,
 }
 
 impl PruneSlice {
     /// Reads the row number and retention of a source, which may be deleted.
-    fn read_retention(&self, row: &Row<'_>) -> Result<(i64, RetentionPolicy)> {
+    fn read_retention(&self, row: &dyn SqlRow) -> Result<(i64, RetentionPolicy)> {
         let source = row.get(0)?;
-        let policy = match optional_json::<RetentionSpec>(row, 1) {
-            Ok(spec) => spec.unwrap_or_default().resolve(self.event_retention),
+        let policy = match json::<RetentionField>(row, 1) {
+            Ok(spec) => spec.retention.unwrap_or_default().resolve(self.event_retention),
             Err(error) => {
                 tracing::error!(source, %error, "cannot read the retention of a source; keeping all its data");
                 KEEP_FOREVER
@@ -263,28 +270,25 @@ impl PruneSlice {
     }
 
     /// Continues the round; returns whether it is complete.
-    fn continue_round(&mut self, tx: &mut WriteTransaction<'_, '_>) -> Result<bool> {
-        if tx.prune_progress.next_key_position.is_some()
-            && self.now < tx.prune_progress.round_ended_at + ROUND_PAUSE
-        {
+    fn continue_round(&mut self, tx: &mut impl PruneTransaction) -> Result<bool> {
+        if tx.is_walking_keys() && self.now < tx.progress().round_ended_at + ROUND_PAUSE {
             return Ok(true);
         }
         let is_done = self.prune_sources(tx)? && self.prune_destinations(tx)?;
         if is_done {
-            (tx.prune_progress.source, tx.prune_progress.destination) = (0, 0);
-            tx.prune_progress.round_ended_at = self.now;
+            *tx.progress() = PruneProgress { round_ended_at: self.now, ..PruneProgress::default() };
         }
         Ok(is_done)
     }
 
     /// Returns whether all sources are done.
-    fn prune_sources(&mut self, tx: &mut WriteTransaction<'_, '_>) -> Result<bool> {
+    fn prune_sources(&mut self, tx: &mut impl PruneTransaction) -> Result<bool> {
         loop {
             if self.budget.is_spent() {
                 return Ok(false);
             }
-            let after = params![tx.prune_progress.source];
-            let next = tx.find_one(SOURCE_AFTER, after, |row| self.read_retention(row))?;
+            let after = tx.progress().source;
+            let next = tx.find_one(SOURCE_AFTER, params![after], |row| self.read_retention(row))?;
             let Some((source, policy)) = next else { return Ok(true) };
             for target in PruneTarget::ALL {
                 if target.is_needed(&policy) {
@@ -300,29 +304,34 @@ impl PruneSlice {
             if !self.prune_rollups(tx, SubjectSeq::Source(source))? {
                 return Ok(false);
             }
-            tx.prune_progress.source = source;
+            tx.progress().source = source;
         }
     }
 
     /// The same for destinations, which only have counts.
-    fn prune_destinations(&mut self, tx: &mut WriteTransaction<'_, '_>) -> Result<bool> {
+    fn prune_destinations(&mut self, tx: &mut impl PruneTransaction) -> Result<bool> {
         loop {
             if self.budget.is_spent() {
                 return Ok(false);
             }
-            let after = params![tx.prune_progress.destination];
-            let next: Option<i64> = tx.find_one(DESTINATION_AFTER, after, |row| row.get(0))?;
+            let after = tx.progress().destination;
+            let next: Option<i64> =
+                tx.find_one(DESTINATION_AFTER, params![after], |row| row.get(0))?;
             let Some(destination) = next else { return Ok(true) };
             if !self.prune_rollups(tx, SubjectSeq::Destination(destination))? {
                 return Ok(false);
             }
             sent_messages::prune_days(tx, destination, self.now)?;
-            tx.prune_progress.destination = destination;
+            tx.progress().destination = destination;
         }
     }
 
     /// Removes expired counts of a source or destination; returns whether that were all.
-    fn prune_rollups(&mut self, connection: &Connection, subject: SubjectSeq) -> Result<bool> {
+    fn prune_rollups(
+        &mut self,
+        connection: &impl SqlConnection,
+        subject: SubjectSeq,
+    ) -> Result<bool> {
         // At least one, or a walk that always spends the budget would block this forever.
         let limit = self.budget.steps.max(1);
         let removed = rollups::prune_buckets(connection, subject, self.now, limit)?;
@@ -333,7 +342,7 @@ impl PruneSlice {
     /// Continues a walk through the events of a source; returns whether the cutoff is reached.
     fn prune_source(
         &mut self,
-        tx: &mut WriteTransaction<'_, '_>,
+        tx: &mut impl PruneTransaction,
         source: i64,
         policy: &RetentionPolicy,
         target: PruneTarget,
@@ -358,7 +367,7 @@ impl PruneSlice {
         }
         if let Some(last) = last {
             tx.run(MOVE_CURSOR, params![source, target.as_str(), blob(last)])?;
-            tx.prune_progress.max_cursor = tx.prune_progress.max_cursor.max(last);
+            tx.raise_max_cursor(last);
         }
         Ok(is_done)
     }
@@ -366,7 +375,7 @@ impl PruneSlice {
     /// Removes the target of the walk from an event, or defers the event.
     fn prune_event(
         &mut self,
-        tx: &mut WriteTransaction<'_, '_>,
+        tx: &mut impl PruneTransaction,
         event: &OldEvent,
         policy: &RetentionPolicy,
         target: PruneTarget,
@@ -386,7 +395,7 @@ impl PruneSlice {
 
     fn erase(
         &mut self,
-        tx: &mut WriteTransaction<'_, '_>,
+        tx: &mut impl PruneTransaction,
         event: &OldEvent,
         expired: ExpiredParts,
     ) -> Result<()> {
@@ -412,9 +421,6 @@ impl PruneSlice {
     }
 }
 
-/// Deferred events per slice: the rest of the budget is for the walks.
-const DEFERRED_PER_SLICE: usize = STEPS_PER_SLICE / 2;
-
 /// A deferred event is tried again after a tenth of its age, within these bounds.
 const DEFER_AGE_DIVISOR: u32 = 10;
 const DEFER_MIN: Duration = Duration::from_secs(1);
@@ -427,10 +433,11 @@ const DUE_DEFERRED: &str = concat!(
        WHERE l.look_at <= ?1 ORDER BY l.look_at LIMIT ?2"
 );
 
-const SOURCE: &str = "SELECT seq, spec ->> '$.retention' FROM sources WHERE seq = ?1";
+const SOURCE: &str = "SELECT seq, spec FROM sources WHERE seq = ?1";
 
 const DEFER: &str = "
-    INSERT OR REPLACE INTO prune_later (event_id, look_at) VALUES (?1, ?2)";
+    INSERT INTO prune_later (event_id, look_at) VALUES (?1, ?2)
+    ON CONFLICT (event_id) DO UPDATE SET look_at = excluded.look_at";
 const REMOVE_DEFERRED: &str = "DELETE FROM prune_later WHERE event_id = ?1";
 
 /// The id, and the source and event if it still exists.
@@ -444,7 +451,7 @@ struct SourceRetention {
 
 impl PruneSlice {
     /// Tries deferred events again; returns whether all that are due were tried.
-    fn prune_deferred(&mut self, tx: &mut WriteTransaction<'_, '_>) -> Result<bool> {
+    fn prune_deferred(&mut self, tx: &mut impl PruneTransaction) -> Result<bool> {
         let deferred = self.find_deferred(tx)?;
         let mut sources: HashMap<i64, SourceRetention> = HashMap::new();
         for (id, event) in &deferred {
@@ -466,13 +473,13 @@ impl PruneSlice {
                 tx.run(REMOVE_DEFERRED, params![blob(*id)])?;
             }
         }
-        Ok(deferred.len() < DEFERRED_PER_SLICE)
+        Ok(deferred.len() < self.deferred_max)
     }
 
-    fn find_deferred(&self, connection: &Connection) -> Result<Vec<DeferredEvent>> {
-        let values = params![self.now.as_millis(), DEFERRED_PER_SLICE];
+    fn find_deferred(&self, connection: &impl SqlConnection) -> Result<Vec<DeferredEvent>> {
+        let values = params![self.now.as_millis(), self.deferred_max];
         connection.read_all(DUE_DEFERRED, values, |row| {
-            let event = match row.get(1)? {
+            let event = match row.get::<Option<i64>>(1)? {
                 None => None,
                 Some(source) => Some((source, read_old_event(row, 2)?)),
             };
@@ -480,7 +487,11 @@ impl PruneSlice {
         })
     }
 
-    fn load_retention(&self, connection: &Connection, source: i64) -> Result<SourceRetention> {
+    fn load_retention(
+        &self,
+        connection: &impl SqlConnection,
+        source: i64,
+    ) -> Result<SourceRetention> {
         let (_, policy) =
             connection.read_one(SOURCE, params![source], |row| self.read_retention(row))?;
         let cursor = |target| read_cursor(connection, source, target);
@@ -491,7 +502,7 @@ impl PruneSlice {
     /// Removes all expired parts of an event; returns whether the walks will remove the rest.
     fn prune_all_expired(
         &mut self,
-        tx: &mut WriteTransaction<'_, '_>,
+        tx: &mut impl PruneTransaction,
         event: &OldEvent,
         retention: &SourceRetention,
     ) -> Result<bool> {
@@ -506,54 +517,21 @@ impl PruneSlice {
         Ok(is_done)
     }
 
-    fn defer(&self, connection: &Connection, event: &OldEvent) -> Result<()> {
+    fn defer(&self, connection: &impl SqlConnection, event: &OldEvent) -> Result<()> {
         let share = self.now.since(event.received_at) / DEFER_AGE_DIVISOR;
         let look_at = self.now + share.clamp(DEFER_MIN, DEFER_MAX);
-        connection.run(DEFER, params![blob(event.id), look_at.as_millis()])?;
-        Ok(())
+        defer_until(connection, event.id, look_at)
     }
 }
 
-/// Defers an event that the walks may have passed already: a new event that waited long for its commit
-/// or has an earlier time because the clock went back, or an old one that gets another delivery.
-pub(super) fn defer_if_passed(
-    tx: &WriteTransaction<'_, '_>,
+/// Defers an event, which the walks may have passed, until `look_at`.
+pub(crate) fn defer_until(
+    connection: &impl SqlConnection,
     event: EventId,
-    now: Timestamp,
+    look_at: Timestamp,
 ) -> Result<()> {
-    if event <= tx.prune_progress.max_cursor {
-        tx.run(DEFER, params![blob(event), now.as_millis()])?;
-    }
+    connection.run(DEFER, params![blob(event), look_at.as_millis()])?;
     Ok(())
-}
-
-const RECENT_KEYS_PER_SLICE: usize = 2000;
-/// About two thousand keys as well.
-const KEY_BLOCKS_PER_SLICE: usize = 40;
-
-/// Removes expired keys from the next part of the key index; returns how many, and whether the walk is
-/// incomplete.
-///
-/// There is no index by time: it would cost a write per event, the walk costs an occasional read per
-/// key.
-fn prune_keys(tx: &mut WriteTransaction<'_, '_>, now: Timestamp) -> Result<(usize, bool)> {
-    let recent = tx.recent_keys.prune_expired(tx.sql, now, RECENT_KEYS_PER_SLICE)?;
-    let mut from = tx.prune_progress.next_key_position.unwrap_or(KeyPosition::START);
-    let mut indexed = 0;
-    let next = loop {
-        let level = key_index::LEVELS[from.level];
-        let blocks = KEY_BLOCKS_PER_SLICE;
-        let (removed, next) =
-            key_index::prune_blocks(tx.connection, tx.sql, level, from.position, blocks, now)?;
-        indexed += removed;
-        match from.following(next) {
-            // The rest of a level is less than a slice.
-            Some(following) if following.level != from.level => from = following,
-            following => break following,
-        }
-    };
-    tx.prune_progress.next_key_position = next;
-    Ok((recent + indexed, recent == RECENT_KEYS_PER_SLICE || next.is_some()))
 }
 
 // `body_removed` keeps the fact that the duplicate differed.
@@ -569,15 +547,15 @@ const ERASE_DERIVED_BODIES: &str = "
     RETURNING coalesce(length(body), 0)";
 
 /// Removes the transformed bodies of the deliveries of an event; returns their bytes.
-fn erase_derived_bodies(connection: &Connection, event: EventId) -> Result<u64> {
+fn erase_derived_bodies(connection: &impl SqlConnection, event: EventId) -> Result<u64> {
     let bytes: Vec<u64> =
-        connection.read_all(ERASE_DERIVED_BODIES, params![blob(event)], |row| row.get(0))?;
+        connection.read_all(ERASE_DERIVED_BODIES, params![blob(event)], |row| row.get::<u64>(0))?;
     Ok(bytes.iter().sum())
 }
 
 /// Removes the body of an event, the head of its request, the bodies of differing duplicates and the
 /// transformed bodies; returns the bytes of the latter.
-fn erase_body(connection: &Connection, event: EventId, payload: i64) -> Result<u64> {
+fn erase_body(connection: &impl SqlConnection, event: EventId, payload: i64) -> Result<u64> {
     let key = params![blob(event)];
     connection.run("UPDATE events SET payload = NULL WHERE id = ?1", key)?;
     connection.run(ERASE_DUPLICATE_BODIES, key)?;
@@ -599,14 +577,14 @@ const ERASE_EVENT: &str = "DELETE FROM events WHERE id = ?1 RETURNING kind, attr
 
 /// Removes an event and everything that belongs to it.
 fn erase_event(
-    tx: &mut WriteTransaction<'_, '_>,
+    tx: &mut impl PruneTransaction,
     event: EventId,
     payload: Option<i64>,
 ) -> Result<ErasedEvent> {
     // Before the deliveries, by which they are found.
     let derived_bytes = erase_derived_bodies(tx, event)?;
     let sql = "SELECT id, state, reason FROM deliveries WHERE event_id = ?1";
-    let read = |row: &Row<'_>| Ok((id(row, 0)?, status(row, 1)?, reason(row, 2)?));
+    let read = |row: &dyn SqlRow| Ok((id(row, 0)?, status(row, 1)?, reason(row, 2)?));
     let deliveries: Vec<_> = tx.read_all(sql, params![blob(event)], read)?;
     for (delivery, status, reason) in deliveries {
         if let (DeliveryStatus::Dead, Some(reason)) = (status, reason) {
@@ -616,7 +594,7 @@ fn erase_event(
         tx.run("DELETE FROM attempts WHERE delivery_id = ?1", key)?;
         tx.run("DELETE FROM deliveries WHERE id = ?1", key)?;
         callbacks::remove(tx, delivery)?;
-        tx.counts.count_move(Some(status), None);
+        tx.counts().count_move(Some(status), None);
     }
     let key = params![blob(event)];
     for sql in [
@@ -629,11 +607,11 @@ fn erase_event(
     }
     // Unreadable attributes must not prevent the removal.
     let (kind, attributes) = tx.read_one(ERASE_EVENT, key, |row| {
-        let kind = row.get_ref(0)?.as_str_or_null()?.and_then(EventKind::new);
-        let attributes = row.get_ref(1)?.as_str_or_null()?.map(Attributes::from_json);
+        let kind = row.optional_text(0)?.and_then(EventKind::new);
+        let attributes = row.optional_text(1)?.map(Attributes::from_json);
         Ok((kind, attributes.and_then(Result::ok).unwrap_or_default()))
     })?;
-    let term_rows = tx.recent_terms.remove(tx.connection, event, kind.as_ref(), &attributes)?;
+    let term_rows = tx.remove_terms(event, kind.as_ref(), &attributes)?;
     if let Some(payload) = payload {
         tx.run(ERASE_PAYLOAD, params![payload])?;
     }
@@ -642,7 +620,8 @@ fn erase_event(
 
 #[cfg(test)]
 mod tests {
-    use super::{super::schema::query_plan, *};
+    use super::*;
+    use crate::sqlite::query_plan;
 
     #[test]
     fn no_step_of_a_round_scans_a_whole_table() {
@@ -652,7 +631,6 @@ mod tests {
             ("destination after", DESTINATION_AFTER),
             ("cursor", CURSOR),
             ("next to look at", DUE_DEFERRED),
-            ("next keys", key_index::OLD.blocks_from),
         ];
         for (name, sql) in statements {
             let steps = query_plan(sql);

@@ -6,7 +6,6 @@
 
 use std::time::Duration;
 
-use rusqlite::{Result, Row, params};
 use surehook_core::{
     decision::EventDecisionKind,
     delivery::{ClaimProof, LaneEpoch},
@@ -20,56 +19,61 @@ use surehook_types::{
 };
 
 use super::{
-    claims, decisions,
-    prepared::CachedStatements,
+    StepTransaction, claims, decisions,
     row::{blob, corrupt_value, duration_millis, id, next, optional_text, time},
-    writer::WriteTransaction,
 };
+use crate::sql::{Result, SqlRow, params};
 
 const RECORD: &str = "
-    INSERT OR REPLACE INTO wills (delivery_id, claim_number, attempt_id, number, started_at, took_ms,
-                                  failure, class, detail, next, due_at, reason, sent_id, sent_day,
-                                  why_then)
+    INSERT INTO wills (delivery_id, claim_number, attempt_id, number, started_at, took_ms, failure,
+                       class, detail, next, due_at, reason, sent_id, sent_day, why_then)
     SELECT id, claim_number, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15
-      FROM deliveries WHERE id = ?1 AND claim_number = ?2 AND lane_epoch = ?16";
+      FROM deliveries WHERE id = ?1 AND claim_number = ?2 AND lane_epoch = ?16
+    ON CONFLICT (delivery_id) DO UPDATE
+       SET claim_number = excluded.claim_number, attempt_id = excluded.attempt_id,
+           number = excluded.number, started_at = excluded.started_at,
+           took_ms = excluded.took_ms, failure = excluded.failure, class = excluded.class,
+           detail = excluded.detail, next = excluded.next, due_at = excluded.due_at,
+           reason = excluded.reason, sent_id = excluded.sent_id, sent_day = excluded.sent_day,
+           why_then = excluded.why_then";
 
 /// Implements `DeliveryStore::record_crash_outcome`.
-pub(super) fn record(
-    tx: &mut WriteTransaction<'_, '_>,
-    outcome: &Settlement,
-) -> Result<SettleResult> {
-    if !tx.row_numbers.destinations.contains_key(&outcome.destination) {
+pub(crate) fn record(tx: &mut impl StepTransaction, outcome: &Settlement) -> Result<SettleResult> {
+    if tx.destination_seq(outcome.destination)?.is_none() {
         return Ok(SettleResult::ClaimLost);
     }
     let Settlement { attempt, sent, .. } = outcome;
-    let recorded = tx.sql.get(RECORD)?.execute(params![
-        blob(outcome.delivery),
-        outcome.proof.number,
-        blob(attempt.id),
-        attempt.number,
-        attempt.started_at.as_millis(),
-        duration_millis(attempt.took),
-        attempt.failure.map(AttemptFailure::as_str),
-        attempt.class.map(FailureClass::as_str),
-        attempt.detail,
-        outcome.next.as_str(),
-        outcome.next.due_at().map(Timestamp::as_millis),
-        outcome.next.reason().map(DeadReason::as_str),
-        sent.as_ref().and_then(|sent| sent.id.as_deref()),
-        sent.as_ref().map(|sent| sent.day),
-        outcome.schedule_reason.map(ScheduleReason::as_str),
-        outcome.proof.epoch.0,
-    ])?;
+    let recorded = tx.run_prepared(
+        RECORD,
+        params![
+            blob(outcome.delivery),
+            outcome.proof.number,
+            blob(attempt.id),
+            attempt.number,
+            attempt.started_at.as_millis(),
+            duration_millis(attempt.took),
+            attempt.failure.map(AttemptFailure::as_str),
+            attempt.class.map(FailureClass::as_str),
+            attempt.detail,
+            outcome.next.as_str(),
+            outcome.next.due_at().map(Timestamp::as_millis),
+            outcome.next.reason().map(DeadReason::as_str),
+            sent.as_ref().and_then(|sent| sent.id.as_deref()),
+            sent.as_ref().map(|sent| sent.day),
+            outcome.schedule_reason.map(ScheduleReason::as_str),
+            outcome.proof.epoch.0,
+        ],
+    )?;
     if recorded == 0 {
         return Ok(SettleResult::ClaimLost);
     }
-    tx.hints.crash_outcomes = true;
+    tx.hints_mut().crash_outcomes = true;
     Ok(SettleResult::Recorded)
 }
 
 /// Removes the crash outcome of a delivery whose claim has ended.
-pub(super) fn remove(tx: &WriteTransaction<'_, '_>, delivery: DeliveryId) -> Result<()> {
-    if tx.hints.crash_outcomes {
+pub(crate) fn remove(tx: &impl StepTransaction, delivery: DeliveryId) -> Result<()> {
+    if tx.hints().crash_outcomes {
         tx.run("DELETE FROM wills WHERE delivery_id = ?1", params![blob(delivery)])?;
     }
     Ok(())
@@ -83,28 +87,30 @@ macro_rules! outcomes_where {
                     w.started_at, w.took_ms, w.failure, w.class, w.detail, w.next, w.due_at, w.reason,
                     w.sent_id, w.sent_day, d.order_key IS NOT NULL, d.event_id, w.why_then, d.lane_epoch
                FROM wills w
-               CROSS JOIN deliveries d ON d.id = w.delivery_id AND d.claim_number = w.claim_number
+               CROSS JOIN deliveries d
                JOIN destinations t ON t.seq = d.destination
-              WHERE ",
+              WHERE d.id = w.delivery_id AND d.claim_number = w.claim_number AND ",
             $condition
         )
     };
 }
 
-const OF_EARLIER_EPOCHS: &str = outcomes_where!("d.lane_epoch < ?1");
+const OF_EARLIER_EPOCHS: &str =
+    outcomes_where!("d.lane_epoch < ?1 AND (d.destination = ?2 OR ?2 IS NULL)");
 const OF_DELIVERY: &str = outcomes_where!("w.delivery_id = ?1");
 
 /// Settles the deliveries that were claimed before `epoch` with their crash outcome; returns how many.
-pub(super) fn settle_earlier_epochs(
-    tx: &mut WriteTransaction<'_, '_>,
+pub(crate) fn settle_earlier_epochs(
+    tx: &mut impl StepTransaction,
     epoch: LaneEpoch,
+    lane: Option<i64>,
     now: Timestamp,
 ) -> Result<usize> {
-    if !tx.hints.crash_outcomes {
+    if !tx.hints().crash_outcomes {
         return Ok(0);
     }
     let outcomes: Vec<_> =
-        tx.read_all(OF_EARLIER_EPOCHS, params![epoch.0], |row| read_outcome(row, now))?;
+        tx.read_all(OF_EARLIER_EPOCHS, params![epoch.0, lane], |row| read_outcome(row, now))?;
     let mut settled = 0;
     for (event, outcome) in outcomes {
         settled += usize::from(settle(tx, event, &outcome)?);
@@ -113,19 +119,19 @@ pub(super) fn settle_earlier_epochs(
 }
 
 /// Settles a claimed delivery with its crash outcome; returns whether it has one.
-pub(super) fn settle_abandoned(
-    tx: &mut WriteTransaction<'_, '_>,
+pub(crate) fn settle_abandoned(
+    tx: &mut impl StepTransaction,
     delivery: DeliveryId,
     now: Timestamp,
 ) -> Result<bool> {
-    if !tx.hints.crash_outcomes {
+    if !tx.hints().crash_outcomes {
         return Ok(false);
     }
     let found = tx.find_one(OF_DELIVERY, params![blob(delivery)], |row| read_outcome(row, now))?;
     found.map_or(Ok(false), |(event, outcome)| settle(tx, event, &outcome))
 }
 
-fn settle(tx: &mut WriteTransaction<'_, '_>, event: EventId, outcome: &Settlement) -> Result<bool> {
+fn settle(tx: &mut impl StepTransaction, event: EventId, outcome: &Settlement) -> Result<bool> {
     // The destination was deleted: the delivery is cancelled instead.
     if claims::settle(tx, outcome)? == SettleResult::ClaimLost {
         remove(tx, outcome.delivery)?;
@@ -136,7 +142,7 @@ fn settle(tx: &mut WriteTransaction<'_, '_>, event: EventId, outcome: &Settlemen
     Ok(true)
 }
 
-fn read_outcome(row: &Row<'_>, now: Timestamp) -> Result<(EventId, Settlement)> {
+fn read_outcome(row: &dyn SqlRow, now: Timestamp) -> Result<(EventId, Settlement)> {
     let attempt = AttemptRecord {
         id: id(row, 4)?,
         number: row.get(5)?,

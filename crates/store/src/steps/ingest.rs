@@ -1,11 +1,10 @@
 //! Stores received events: the dedup key decides between a new event and a duplicate, in one
 //! transaction.
 
-use rusqlite::{Result, params};
 use surehook_core::{
     clock::CLOCK_MARGIN,
     delivery::state::DeliveryStatus,
-    event::{ConflictPolicy, DedupKeyClaim, DuplicateReason, NewDelivery, NewEvent},
+    event::{ConflictPolicy, DedupKeyClaim, DuplicateReason, NewDelivery, NewEvent, Payload},
     quarantine::QuarantineRelease,
     rollup::RollupMetric,
     store::{AdmitResult, DuplicateOf},
@@ -20,20 +19,47 @@ use surehook_webhooks::{
 };
 
 use super::{
-    cache::{DuplicateSightings, KeyEntry, ShortFingerprint},
-    callbacks,
+    StepTransaction, callbacks,
     counts::Counter,
-    delivery_bodies, duplicates, key_index, ordering_queue, prune, quarantine, replay,
+    delivery_bodies,
+    duplicates::{self, DuplicateSightings},
+    event_terms::EventTerms,
+    keys::{KeyEntry, ShortFingerprint},
+    ordering_queue, quarantine, replay,
     rollups::SubjectSeq,
     row::blob,
-    search_terms::EventTerms,
     statuses,
-    writer::WriteTransaction,
 };
+use crate::sql::{Result, SqlError, params};
+
+/// A transaction that stores events: what each database keeps in its own way.
+pub(crate) trait IngestTransaction: StepTransaction {
+    /// The event that holds a key, unless the key has expired.
+    fn find_key(&mut self, key: KeyDigest, now: Timestamp) -> Result<Option<KeyEntry>>;
+
+    /// Inserts a key, in place of one that has expired and is not pruned yet, that expires later, or
+    /// that another body held.
+    fn put_key(&mut self, key: KeyDigest, entry: KeyEntry) -> Result<()>;
+
+    /// Adds a key to the cache of known duplicates once the transaction is committed.
+    fn cache_key(&mut self, key: KeyDigest, entry: KeyEntry);
+
+    /// Whether there may be keys without a namespace, of earlier versions.
+    fn has_keys_from_before_namespaces(&self) -> Result<bool>;
+
+    /// Whether a key without a namespace that this event holds is one of an earlier version.
+    fn is_from_before_namespaces(&self, event: EventId) -> Result<bool>;
+
+    /// Stores the request of an event; returns its row number.
+    fn insert_payload(&mut self, payload: &Payload) -> Result<i64>;
+
+    /// Stores the search terms of an event.
+    fn insert_terms(&mut self, event: EventId, terms: &EventTerms) -> Result<()>;
+}
 
 /// Inserts the events of one request in order; called by `IngestStore::admit`.
-pub(super) fn insert_events(
-    tx: &mut WriteTransaction<'_, '_>,
+pub(crate) fn insert_events(
+    tx: &mut impl IngestTransaction,
     events: &[NewEvent],
     terms: &[EventTerms],
 ) -> Result<Vec<AdmitResult>> {
@@ -45,17 +71,17 @@ pub(super) fn insert_events(
 }
 
 fn insert_unless_duplicate(
-    tx: &mut WriteTransaction<'_, '_>,
+    tx: &mut impl IngestTransaction,
     event: &NewEvent,
     terms: &EventTerms,
 ) -> Result<AdmitResult> {
     // Checked first: an event that is not inserted must change nothing.
-    let Some(source) = tx.row_numbers.sources.get(&event.source).copied() else {
+    let Some(source) = tx.source_seq(event.source)? else {
         return Ok(AdmitResult::SourceGone);
     };
     if event.refuses_other_body
         && let Some(claim) = &event.key
-        && let Some(holder) = find_original_event(tx, claim.digest(event.source), claim.as_of)?
+        && let Some(holder) = tx.find_key(claim.digest(event.source), claim.as_of)?
         && has_other_body(event, holder)
     {
         return Ok(AdmitResult::OtherBody(holder.event));
@@ -63,7 +89,7 @@ fn insert_unless_duplicate(
     match event.releases {
         // Another request has released or discarded it in the meantime.
         Some(QuarantineRelease::Request(request)) if !quarantine::remove(tx, request)? => {
-            return Err(rusqlite::Error::QueryReturnedNoRows);
+            return Err(SqlError::RowMissing);
         }
         Some(QuarantineRelease::Same(fingerprint)) => {
             quarantine::remove_by_fingerprint(tx, event.source, fingerprint)?;
@@ -85,7 +111,7 @@ fn insert_unless_duplicate(
             .map(AdmitResult::Duplicate);
     }
     if let Some(signed) = event.signed_bytes
-        && let Some(original) = find_original_event(tx, signed.digest, signed.window.as_of)?
+        && let Some(original) = tx.find_key(signed.digest, signed.window.as_of)?
     {
         let original = limit_expiry(tx, signed.digest, original, signed.window.expires_at)?;
         return record_duplicate(tx, event, None, original, DuplicateReason::SameSignedBytes)
@@ -100,13 +126,13 @@ fn insert_unless_duplicate(
     if let (Some(claim), Some(key)) = (&event.key, key) {
         // The key gets a new entry; the holder stays known by the key together with its body.
         if let Some(holder) = key_conflict {
-            replace_key(tx, key.with_body(holder.body.to_bytes()), holder)?;
+            tx.put_key(key.with_body(holder.body.to_bytes()), holder)?;
         }
         let entry = insert_key(tx, key, claim.expires_at, event)?;
         tx.cache_key(key, entry);
     } else {
-        tx.counts.add(Counter::NoKey, 1);
-        let bucket = tx.counts.rollups.bucket(SubjectSeq::Source(source), event.received_at);
+        tx.counts().add(Counter::NoKey, 1);
+        let bucket = tx.counts().rollups.bucket(SubjectSeq::Source(source), event.received_at);
         bucket.add(RollupMetric::NoKey, 1);
     }
     if let Some(signed) = event.signed_bytes {
@@ -117,7 +143,7 @@ fn insert_unless_duplicate(
     if let Some(holder) = key_conflict {
         insert_key_conflict(tx, source, event, holder)?;
     }
-    prune::defer_if_passed(tx, event.id, event.received_at)?;
+    tx.defer_pruning(event.id, event.received_at)?;
     let mut held = Vec::new();
     for delivery in &event.deliveries {
         if insert_delivery(tx, event, delivery)? {
@@ -147,12 +173,12 @@ enum KeyHolder {
 }
 
 fn find_key_holder(
-    tx: &mut WriteTransaction<'_, '_>,
+    tx: &mut impl IngestTransaction,
     event: &NewEvent,
     key: KeyDigest,
     claim: &DedupKeyClaim,
 ) -> Result<KeyHolder> {
-    let Some(holder) = find_original_event(tx, key, claim.as_of)? else {
+    let Some(holder) = tx.find_key(key, claim.as_of)? else {
         return Ok(KeyHolder::None);
     };
     let Some(on_conflict) = claim.on_conflict.filter(|_| has_other_body(event, holder)) else {
@@ -163,7 +189,7 @@ fn find_key_holder(
     let exact_bytes = event.compared_fingerprint.map(|_| &event.payload.fingerprint);
     for body in [Some(event.compared_fingerprint()), exact_bytes].into_iter().flatten() {
         let with_body = key.with_body(ShortFingerprint::of(body).to_bytes());
-        if let Some(original) = find_original_event(tx, with_body, claim.as_of)? {
+        if let Some(original) = tx.find_key(with_body, claim.as_of)? {
             return limit_expiry(tx, with_body, original, claim.expires_at)
                 .map(KeyHolder::Original);
         }
@@ -179,96 +205,71 @@ fn find_key_holder(
 
 /// Shortens the life of a key that was claimed while the clock was ahead, or under a longer window.
 fn limit_expiry(
-    tx: &mut WriteTransaction<'_, '_>,
+    tx: &mut impl IngestTransaction,
     key: KeyDigest,
     mut entry: KeyEntry,
     expires_at: Timestamp,
 ) -> Result<KeyEntry> {
     if entry.expires_at > expires_at + CLOCK_MARGIN {
         entry.expires_at = expires_at;
-        // The entry in the index must go: it would be back when the new one has expired.
-        replace_key(tx, key, entry)?;
+        // The old entry must go: it would be back when the new one has expired.
+        tx.put_key(key, entry)?;
     }
     Ok(entry)
 }
 
 /// Whether a stored event has another body than a new one. The stored fingerprint may be that of the
 /// bytes, if the source compared bytes at that time.
-fn has_other_body(event: &NewEvent, stored: KeyEntry) -> bool {
+pub(crate) fn has_other_body(event: &NewEvent, stored: KeyEntry) -> bool {
     stored.body != ShortFingerprint::of(event.compared_fingerprint())
         && stored.body != ShortFingerprint::of(&event.payload.fingerprint)
 }
 
 /// Finds the original by the key that earlier versions gave the event; see [`NewEvent::earlier_key`].
 fn find_by_earlier_key(
-    tx: &mut WriteTransaction<'_, '_>,
+    tx: &mut impl IngestTransaction,
     event: &NewEvent,
 ) -> Result<Option<KeyEntry>> {
     let Some(key) = &event.earlier_key else { return Ok(None) };
-    if !tx.recent_keys.has_keys_from_before_namespaces() {
+    if !tx.has_keys_from_before_namespaces()? {
         return Ok(None);
     }
     let as_of = event.key.as_ref().map_or(event.received_at, |claim| claim.as_of);
-    let original = find_original_event(tx, KeyDigest::of(event.source, key), as_of)?;
-    Ok(original.filter(|original| {
-        tx.recent_keys.is_from_before_namespaces(original.event)
-            && !has_other_body(event, *original)
-    }))
-}
-
-fn find_original_event(
-    tx: &mut WriteTransaction<'_, '_>,
-    key: KeyDigest,
-    now: Timestamp,
-) -> Result<Option<KeyEntry>> {
-    if let Some(recent) = tx.recent_keys.find(key, now) {
-        return Ok(Some(recent));
-    }
-    if tx.recent_keys.is_certainly_new(key) {
-        return Ok(None);
-    }
-    let entry = key_index::find_in_index(tx.sql, key)?;
-    Ok(entry.filter(|entry| entry.expires_at > now))
+    let original = tx.find_key(KeyDigest::of(event.source, key), as_of)?;
+    Ok(match original {
+        Some(original) if tx.is_from_before_namespaces(original.event)? => {
+            Some(original).filter(|original| !has_other_body(event, *original))
+        }
+        Some(_) | None => None,
+    })
 }
 
 fn insert_key(
-    tx: &mut WriteTransaction<'_, '_>,
+    tx: &mut impl IngestTransaction,
     key: KeyDigest,
     expires_at: Timestamp,
     event: &NewEvent,
 ) -> Result<KeyEntry> {
     let body = ShortFingerprint::of(event.compared_fingerprint());
     let entry = KeyEntry { event: event.id, body, expires_at };
-    replace_key(tx, key, entry)?;
+    tx.put_key(key, entry)?;
     Ok(entry)
-}
-
-/// Inserts a key in place of one that has expired and is not pruned yet, that expires later, or that
-/// another body held.
-fn replace_key(tx: &mut WriteTransaction<'_, '_>, key: KeyDigest, entry: KeyEntry) -> Result<()> {
-    if !tx.recent_keys.is_certainly_new(key) {
-        key_index::remove_from_index(tx.sql, key)?;
-    }
-    tx.recent_keys.insert(tx.sql, key, entry)
 }
 
 const INSERT_KEY_CONFLICT: &str = "INSERT INTO key_conflicts (event_id, holder) VALUES (?1, ?2)";
 
 fn insert_key_conflict(
-    tx: &mut WriteTransaction<'_, '_>,
+    tx: &mut impl IngestTransaction,
     source: i64,
     event: &NewEvent,
     holder: EventId,
 ) -> Result<()> {
-    tx.sql.get(INSERT_KEY_CONFLICT)?.execute(params![blob(event.id), blob(holder)])?;
-    tx.counts.add(Counter::KeyConflicts, 1);
-    let bucket = tx.counts.rollups.bucket(SubjectSeq::Source(source), event.received_at);
+    tx.run_prepared(INSERT_KEY_CONFLICT, params![blob(event.id), blob(holder)])?;
+    tx.counts().add(Counter::KeyConflicts, 1);
+    let bucket = tx.counts().rollups.bucket(SubjectSeq::Source(source), event.received_at);
     bucket.add(RollupMetric::KeyConflicts, 1);
     Ok(())
 }
-
-const INSERT_PAYLOAD: &str = "
-    INSERT INTO payloads (path, query, remote, headers, body) VALUES (?1, ?2, ?3, ?4, ?5)";
 
 const INSERT_EVENT: &str = "
     INSERT INTO events (id, request_id, source, key, received_at, body_bytes, fingerprint, payload,
@@ -276,38 +277,34 @@ const INSERT_EVENT: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
 
 fn insert_event_row(
-    tx: &mut WriteTransaction<'_, '_>,
+    tx: &mut impl IngestTransaction,
     source: i64,
     event: &NewEvent,
     terms: &EventTerms,
 ) -> Result<()> {
-    let head = &event.payload.head;
-    let payload = tx.sql.get(INSERT_PAYLOAD)?.insert(params![
-        head.path,
-        head.query,
-        head.remote,
-        head.headers.as_bytes(),
-        &event.payload.body[..],
-    ])?;
-    tx.sql.get(INSERT_EVENT)?.execute(params![
-        blob(event.id),
-        blob(event.request_id),
-        source,
-        event.key.as_ref().map(|claim| claim.key.as_str()),
-        event.received_at.as_millis(),
-        event.payload.body.len(),
-        event.payload.fingerprint,
-        payload,
-        event.intake.verified_by.as_deref(),
-        event.intake.key_from.as_deref(),
-        event.intake.unrouted,
-        event.kind.as_ref().map(EventKind::as_str),
-        terms.attributes,
-        event.key.as_ref().map(|claim| claim.origin == KeyOrigin::Guessed),
-    ])?;
-    tx.recent_terms.insert(tx.sql, event.id, terms)?;
-    tx.counts.add(Counter::Events, 1);
-    let bucket = tx.counts.rollups.bucket(SubjectSeq::Source(source), event.received_at);
+    let payload = tx.insert_payload(&event.payload)?;
+    tx.run_prepared(
+        INSERT_EVENT,
+        params![
+            blob(event.id),
+            blob(event.request_id),
+            source,
+            event.key.as_ref().map(|claim| claim.key.as_str()),
+            event.received_at.as_millis(),
+            event.payload.body.len(),
+            event.payload.fingerprint,
+            payload,
+            event.intake.verified_by.as_deref(),
+            event.intake.key_from.as_deref(),
+            event.intake.unrouted,
+            event.kind.as_ref().map(EventKind::as_str),
+            terms.attributes,
+            event.key.as_ref().map(|claim| claim.origin == KeyOrigin::Guessed),
+        ],
+    )?;
+    tx.insert_terms(event.id, terms)?;
+    tx.counts().add(Counter::Events, 1);
+    let bucket = tx.counts().rollups.bucket(SubjectSeq::Source(source), event.received_at);
     bucket.add(RollupMetric::Accepted, 1);
     Ok(())
 }
@@ -317,15 +314,15 @@ const INSERT_DELIVERY: &str = "
                             claim_number, lane_epoch, order_key, order_seq, not_before)
     VALUES (?1, ?2, ?3, ?4, 'ingest', ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
-/// Inserts a delivery; returns whether the lane's slot is free again, because the delivery is held
-/// or was not inserted.
+/// Inserts a delivery; returns whether the lane's slot is free again, because the delivery is held, was
+/// claimed under an outdated epoch, or was not inserted.
 fn insert_delivery(
-    tx: &mut WriteTransaction<'_, '_>,
+    tx: &mut impl IngestTransaction,
     event: &NewEvent,
     delivery: &NewDelivery,
 ) -> Result<bool> {
     // The destination was just deleted.
-    let Some(destination) = tx.row_numbers.destinations.get(&delivery.destination).copied() else {
+    let Some(destination) = tx.destination_seq(delivery.destination)? else {
         return Ok(true);
     };
     let order_key = delivery.order_key.as_ref().map(DedupKey::as_str);
@@ -334,7 +331,10 @@ fn insert_delivery(
         Some(key) => Some(ordering_queue::append(tx, destination, key)?),
     };
     let is_first = position.is_none_or(|position| position.is_first);
-    let claim = delivery.claim.filter(|_| is_first);
+    let claim = match delivery.claim.filter(|_| is_first) {
+        Some(proof) if tx.is_current_epoch(destination, proof.epoch)? => Some(proof),
+        Some(_) | None => None,
+    };
     // `DeliveryTransition::Hold` or `Claim` at creation: a delivery that a lane has room for is never
     // pending.
     let status = match claim {
@@ -343,30 +343,33 @@ fn insert_delivery(
         None => DeliveryStatus::Held,
     };
     let first_attempt_at = (event.received_at + delivery.delay).as_millis();
-    tx.sql.get(INSERT_DELIVERY)?.execute(params![
-        blob(delivery.id),
-        blob(event.id),
-        destination,
-        status.as_str(),
-        event.received_at.as_millis(),
-        (status == DeliveryStatus::Pending).then_some(first_attempt_at),
-        claim.map(|proof| proof.number),
-        claim.map(|proof| proof.epoch.0),
-        order_key,
-        position.map(|position| position.seq),
-        (!delivery.delay.is_zero()).then_some(first_attempt_at),
-    ])?;
+    tx.run_prepared(
+        INSERT_DELIVERY,
+        params![
+            blob(delivery.id),
+            blob(event.id),
+            destination,
+            status.as_str(),
+            event.received_at.as_millis(),
+            (status == DeliveryStatus::Pending).then_some(first_attempt_at),
+            claim.map(|proof| proof.number),
+            claim.map(|proof| proof.epoch.0),
+            order_key,
+            position.map(|position| position.seq),
+            (!delivery.delay.is_zero()).then_some(first_attempt_at),
+        ],
+    )?;
     if let Some(callback) = &delivery.callback {
         callbacks::insert(tx, delivery.id, callback)?;
     }
-    tx.counts.count_move(None, Some(status));
-    Ok(status == DeliveryStatus::Held)
+    tx.counts().count_move(None, Some(status));
+    Ok(status == DeliveryStatus::Held || (delivery.claim.is_some() && claim.is_none()))
 }
 
 /// Records a sighting of the original. `key` is the key that the event claimed, if that made it a
 /// duplicate.
 fn record_duplicate(
-    tx: &mut WriteTransaction<'_, '_>,
+    tx: &mut impl IngestTransaction,
     event: &NewEvent,
     key: Option<KeyDigest>,
     original: KeyEntry,

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::{Connection, Result, Row, params};
 use surehook_core::{
     delivery::{LaneEpoch, state::DeliveryStatus},
     lane::{BacklogDrain, LanePause, SavedLaneState},
@@ -11,38 +10,44 @@ use surehook_retry::circuit::CircuitState;
 use surehook_types::{ids::DestinationId, time::Timestamp};
 
 use super::{
-    prepared::CachedStatements,
+    StepTransaction,
+    displayed_status::is_holding,
     row::{corrupt_value, id, optional_text, optional_time, status, time},
-    writer::WriteTransaction,
 };
-use crate::steps::displayed_status::is_holding;
+use crate::sql::{Result, SqlConnection, SqlRow, params};
 
-const BEGIN_EPOCH: &str =
+const NEXT_EPOCH: &str =
     "UPDATE counters SET value = value + 1 WHERE name = 'lane_epoch' RETURNING value";
 
-/// Raises the epoch of all lanes: the lock on the folder proves that this process owns them.
-pub(super) fn begin_epoch(connection: &Connection) -> Result<LaneEpoch> {
-    connection.query_row(BEGIN_EPOCH, [], |row| row.get(0).map(LaneEpoch))
+/// A higher epoch than any before, for lanes that get another owner.
+pub(crate) fn next_epoch(connection: &impl SqlConnection) -> Result<LaneEpoch> {
+    connection.read_one(NEXT_EPOCH, params![], |row| row.get(0).map(LaneEpoch))
 }
 
 const SAVE: &str = "
-    INSERT OR REPLACE INTO lane_states
+    INSERT INTO lane_states
            (destination, paused_at, pause_reason, pause_automatic, circuit, circuit_times,
             open_until, cool_until, drain_rate, drain_until)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)
+    ON CONFLICT (destination) DO UPDATE
+       SET paused_at = excluded.paused_at, pause_reason = excluded.pause_reason,
+           pause_automatic = excluded.pause_automatic, circuit = excluded.circuit,
+           circuit_times = excluded.circuit_times, open_until = excluded.open_until,
+           cool_until = excluded.cool_until, drain_rate = excluded.drain_rate,
+           drain_until = excluded.drain_until";
 
 /// Implements `DeliveryStore::save_lane`.
-pub(super) fn save(
-    tx: &mut WriteTransaction<'_, '_>,
+pub(crate) fn save(
+    tx: &mut impl StepTransaction,
     destination: DestinationId,
     epoch: LaneEpoch,
     state: &SavedLaneState,
 ) -> Result<()> {
-    if epoch != tx.epoch {
+    // The destination was just deleted.
+    let Some(seq) = tx.destination_seq(destination)? else { return Ok(()) };
+    if !tx.is_current_epoch(seq, epoch)? {
         return Ok(());
     }
-    // The destination was just deleted.
-    let Some(seq) = tx.row_numbers.destinations.get(&destination) else { return Ok(()) };
     if *state == SavedLaneState::default() {
         tx.run("DELETE FROM lane_states WHERE destination = ?1", params![seq])?;
         return Ok(());
@@ -53,7 +58,7 @@ pub(super) fn save(
         CircuitState::HalfOpen { times } | CircuitState::Ramp { times } => (times, None),
     };
     let paused = state.paused.as_ref();
-    tx.prepare_cached(SAVE)?.execute(params![
+    let values = params![
         seq,
         paused.map(|pause| pause.at.as_millis()),
         paused.and_then(|pause| pause.reason.as_deref()),
@@ -64,7 +69,8 @@ pub(super) fn save(
         state.cool_until.map(Timestamp::as_millis),
         state.drain.map(|drain| drain.rate.to_string()),
         state.drain.map(|drain| drain.until.as_millis()),
-    ])?;
+    ];
+    tx.run(SAVE, values)?;
     Ok(())
 }
 
@@ -75,11 +81,13 @@ const LANES: &str = "
      WHERE t.deleted_at IS NULL";
 
 /// Implements `DeliveryStore::load_lanes`.
-pub(super) fn load_all(connection: &Connection) -> Result<BTreeMap<DestinationId, SavedLaneState>> {
-    connection.read_all(LANES, [], |row| Ok((id(row, 0)?, read_lane(row)?)))
+pub(crate) fn load_all(
+    connection: &impl SqlConnection,
+) -> Result<BTreeMap<DestinationId, SavedLaneState>> {
+    connection.read_all(LANES, params![], |row| Ok((id(row, 0)?, read_lane(row)?)))
 }
 
-fn read_lane(row: &Row<'_>) -> Result<SavedLaneState> {
+fn read_lane(row: &dyn SqlRow) -> Result<SavedLaneState> {
     let (reason, automatic) = (row.get(2)?, row.get(3)?);
     let paused = optional_time(row, 1)?.map(|at| LanePause { at, reason, automatic });
     let (circuit_code, times): (String, u32) = (row.get(4)?, row.get(5)?);
@@ -88,7 +96,7 @@ fn read_lane(row: &Row<'_>) -> Result<SavedLaneState> {
         "open" => CircuitState::Open { until: time(row, 6)?, times },
         "half_open" => CircuitState::HalfOpen { times },
         "ramp" => CircuitState::Ramp { times },
-        unknown => return Err(corrupt_value(4, unknown).into()),
+        unknown => return Err(corrupt_value(4, unknown)),
     };
     let rate = optional_text(row, 8, |rate| rate.parse().ok())?;
     let drain = rate.zip(optional_time(row, 9)?).map(|(rate, until)| BacklogDrain { rate, until });
@@ -96,13 +104,13 @@ fn read_lane(row: &Row<'_>) -> Result<SavedLaneState> {
 }
 
 const COUNT_HELD: &str = concat!(
-    "SELECT d.state, count(*) FROM lane_states l CROSS JOIN deliveries d ON d.destination = l.destination
-      WHERE d.due_at IS NOT NULL AND ",
+    "SELECT d.state, count(*) FROM lane_states l CROSS JOIN deliveries d
+      WHERE d.destination = l.destination AND d.due_at IS NOT NULL AND ",
     is_holding!(),
     " GROUP BY d.state"
 );
 
 /// Implements `AdminStore::count_held`.
-pub(super) fn count_held(connection: &Connection) -> Result<BTreeMap<DeliveryStatus, u64>> {
-    connection.read_all(COUNT_HELD, [], |row| Ok((status(row, 0)?, row.get(1)?)))
+pub(crate) fn count_held(connection: &impl SqlConnection) -> Result<BTreeMap<DeliveryStatus, u64>> {
+    connection.read_all(COUNT_HELD, params![], |row| Ok((status(row, 0)?, row.get(1)?)))
 }

@@ -1,0 +1,342 @@
+//! The store on PostgreSQL, which several processes share.
+//!
+//! ```text
+//!  steps that write  ──► queue of this process ──► one transaction, alone by an advisory lock ──► answers
+//!  lists, lookups    ──► a few connections, each read from one snapshot
+//! ```
+//!
+//! Nothing that another process could change is decided from memory. A process that is lost loses
+//! nothing that was answered: the database is the only state.
+
+mod admit;
+mod claim_rules;
+mod committer;
+mod connection;
+mod coordination;
+mod database_health;
+mod error;
+mod event_index;
+mod pool;
+mod schema;
+mod settle;
+mod store;
+mod transaction;
+mod writer;
+
+use std::{fmt, sync::Arc, time::Duration};
+
+use surehook_core::store::Settlement;
+use surehook_types::{store_error::StoreError, time::Timestamp};
+use tokio::{runtime::Handle, sync::Notify};
+use tokio_postgres::Config;
+
+pub(crate) use self::error::PostgresFailure;
+use self::{
+    admit::{AdmitDecision, AdmitRequest, AdmitState},
+    committer::Committer,
+    connection::PgConnection,
+    pool::{Access, Connector, Pool},
+    settle::SettleDecision,
+    transaction::PgTransaction,
+    writer::StepWriter,
+};
+use crate::{
+    sealing::{DataKeys, KEY_ID_BYTES, WrappedDataKey},
+    sql::{self, SqlConnection, SqlError, params},
+    sqlite::{SecretKey, SecretKeyId},
+};
+
+/// Parts of the exact totals. Two processes rarely use the same one at the same time.
+const COUNT_PARTS: u8 = 64;
+
+/// Connections for lists and lookups.
+const READERS: usize = 3;
+/// Connections that store events, and those that record attempts. One transaction is executed while
+/// another one is committed.
+const ADMITTERS: usize = 2;
+const SETTLERS: usize = 2;
+
+/// How to open a store on PostgreSQL.
+#[derive(Clone)]
+pub struct PostgresOptions {
+    /// `postgres://user:password@host/database`, with several hosts and `target_session_attrs=read-write`
+    /// if there are standbys.
+    pub url: String,
+    /// The project: its tables are in the schema `surehook_<project>`.
+    pub project: String,
+    /// TLS to the server; `sslmode=require` in the URL refuses servers without.
+    pub tls: Option<Arc<rustls::ClientConfig>>,
+    /// The key that secrets are encrypted with, the same for all processes.
+    pub secret_key: SecretKey,
+    /// Number of requests that may wait for a commit before more are refused.
+    pub queue_max: usize,
+    /// How long the server may work on a statement.
+    pub statement_timeout: Duration,
+    /// Whether connections keep prepared statements. A pooler that gives each transaction another
+    /// connection may not allow them.
+    pub prepared_statements: bool,
+    /// Refuses a server that confirms commits before a standby has them.
+    pub require_synchronous_standby: bool,
+    /// Accepts a server that may lose commits, for tests.
+    pub accept_unsafe_server: bool,
+}
+
+impl PostgresOptions {
+    /// The default limits, for the project `default`.
+    pub fn new(url: impl Into<String>, secret_key: SecretKey) -> Self {
+        Self {
+            url: url.into(),
+            project: "default".to_owned(),
+            tls: None,
+            secret_key,
+            queue_max: 20_000,
+            statement_timeout: Duration::from_secs(5),
+            prepared_statements: true,
+            require_synchronous_standby: false,
+            accept_unsafe_server: false,
+        }
+    }
+}
+
+/// Without the URL, which may contain a password.
+impl fmt::Debug for PostgresOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PostgresOptions").field("project", &self.project).finish_non_exhaustive()
+    }
+}
+
+/// Why a store on PostgreSQL could not be opened. No message contains the URL.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PostgresOpenError {
+    #[error("the URL of the database is invalid; write postgres://user:password@host/database")]
+    Url,
+    #[error(
+        "\"{0}\" is no name of a project: up to 40 lower-case letters, digits and underscores, the first a letter"
+    )]
+    Project(String),
+    #[error("the database cannot be used: {0}")]
+    Database(String),
+    #[error("PostgreSQL {0} is too old; version 15 or newer is required")]
+    OldServer(i32),
+    #[error(
+        "the server is a standby; name all hosts in the URL and add target_session_attrs=read-write"
+    )]
+    Standby,
+    #[error("the database has the encoding {0}; create it with ENCODING 'UTF8'")]
+    Encoding(String),
+    #[error("the server has {0} = off and would lose events in a power failure; set it to on")]
+    UnsafeServer(&'static str),
+    #[error(
+        "the server has no synchronous standby (synchronous_standby_names is empty), which \
+         require_synchronous_standby asks for"
+    )]
+    NoSynchronousStandby,
+    #[error(
+        "the data was written by a newer version (schema {found}, this version supports {known}); use the newer version"
+    )]
+    Newer { found: usize, known: usize },
+    #[error(
+        "the secrets in the database are encrypted with the secret key {needed}, but the key given is {found}; \
+         give all nodes the same key"
+    )]
+    SecretKeyWrong { needed: SecretKeyId, found: SecretKeyId },
+}
+
+impl From<PostgresFailure> for PostgresOpenError {
+    fn from(failure: PostgresFailure) -> Self {
+        Self::Database(failure.to_string())
+    }
+}
+
+/// The store on PostgreSQL. It works in the tokio runtime in which it was opened.
+#[derive(Debug)]
+pub struct PostgresStore {
+    writer: StepWriter,
+    admitter: Committer<AdmitRequest, AdmitDecision>,
+    settler: Committer<Arc<Settlement>, SettleDecision>,
+    readers: Pool,
+    coordination: Pool,
+    data_keys: Arc<DataKeys>,
+    /// This process has published signals.
+    published: Notify,
+    /// See [`PostgresOptions::queue_max`].
+    queue_max: usize,
+}
+
+fn schema_name(project: &str) -> Result<String, PostgresOpenError> {
+    let is_valid = project.len() <= 40
+        && project.starts_with(|first: char| first.is_ascii_lowercase())
+        && project.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_');
+    match is_valid {
+        true => Ok(format!("surehook_{project}")),
+        false => Err(PostgresOpenError::Project(project.to_owned())),
+    }
+}
+
+impl PostgresStore {
+    /// Connects, checks the server, and migrates the schema.
+    pub async fn open(
+        options: &PostgresOptions,
+        now: Timestamp,
+    ) -> Result<Self, PostgresOpenError> {
+        let config: Config = options.url.parse().map_err(|_| PostgresOpenError::Url)?;
+        let schema = schema_name(&options.project)?;
+        let mut connector = Connector::new(
+            config,
+            options.tls.clone(),
+            schema,
+            options.statement_timeout,
+            options.prepared_statements,
+        );
+        let mut first = connector.open().await?;
+        let settings = schema::check_server(
+            &first.client,
+            options.require_synchronous_standby,
+            options.accept_unsafe_server,
+        )
+        .await?;
+        connector.raises_synchronous_commit = settings.raises_synchronous_commit;
+        schema::migrate(&mut first.client, connector.schema()).await?;
+        drop(first);
+        let connector = Arc::new(connector);
+        let writers = Pool::new(Arc::clone(&connector), 1);
+        let readers = Pool::new(Arc::clone(&connector), READERS);
+        let coordination = Pool::new(Arc::clone(&connector), 1);
+        let data_keys = open_data_keys(&writers, options.secret_key.clone(), now).await?;
+        let part = rand_part()?;
+        let writer = StepWriter::start(writers, part);
+        let state = |connections, part| {
+            let pool = Pool::new(Arc::clone(&connector), connections);
+            AdmitState::new(pool, part % i64::from(COUNT_PARTS))
+        };
+        let (admitting, settling) = (state(ADMITTERS, part + 1), state(SETTLERS, part + 2));
+        let admitter = Committer::start(ADMITTERS, admit::BATCH_MAX, move |requests| {
+            admit::run_batch(&admitting, requests);
+        });
+        let settler = Committer::start(SETTLERS, settle::BATCH_MAX, move |settlements| {
+            settle::run_batch(&settling, settlements);
+        });
+        let (data_keys, queue_max) = (Arc::new(data_keys), options.queue_max);
+        let published = Notify::new();
+        Ok(Self {
+            writer,
+            admitter,
+            settler,
+            readers,
+            coordination,
+            data_keys,
+            published,
+            queue_max,
+        })
+    }
+
+    /// Writes what is queued, and closes all connections. Every later write is refused.
+    pub async fn close(&self) {
+        self.admitter.close().await;
+        self.settler.close().await;
+        self.writer.close().await;
+        for pool in [&self.writer.state.pool, &self.readers, &self.coordination] {
+            pool.close();
+        }
+    }
+
+    /// Fails if too much work is queued.
+    fn check_queue(&self) -> Result<(), StoreError> {
+        match self.queue_len() < self.queue_max {
+            true => Ok(()),
+            false => Err(StoreError::Overloaded),
+        }
+    }
+
+    fn queue_len(&self) -> usize {
+        self.admitter.len() + self.settler.len() + self.writer.queue_len()
+    }
+
+    /// Runs a step that stores something new, unless too much work is queued.
+    async fn write_bounded<T, F>(&self, step: F) -> Result<T, StoreError>
+    where
+        F: FnMut(&mut PgTransaction<'_>) -> sql::Result<T> + Send + 'static,
+        T: Send + 'static,
+    {
+        self.check_queue()?;
+        self.writer.write(step).await
+    }
+
+    /// Runs a query on the blocking pool, in a transaction with one snapshot.
+    async fn read<T, F>(&self, query: F) -> Result<T, StoreError>
+    where
+        F: FnOnce(&PgConnection<'_>) -> sql::Result<T> + Send + 'static,
+        T: Send + 'static,
+    {
+        run_blocking(&self.readers, Access::Read, query).await
+    }
+}
+
+impl PostgresStore {
+    /// Runs a step about nodes on a connection of its own: a lease is renewed however busy the others are.
+    async fn coordinate<T, F>(&self, step: F) -> Result<T, StoreError>
+    where
+        F: FnOnce(&PgConnection<'_>) -> sql::Result<T> + Send + 'static,
+        T: Send + 'static,
+    {
+        run_blocking(&self.coordination, Access::WriteUnlocked, step).await
+    }
+}
+
+/// Runs `work` in a transaction on the blocking pool.
+async fn run_blocking<T, F>(pool: &Pool, access: Access, work: F) -> Result<T, StoreError>
+where
+    F: FnOnce(&PgConnection<'_>) -> sql::Result<T> + Send + 'static,
+    T: Send + 'static,
+{
+    let (pool, handle) = (pool.clone(), Handle::current());
+    let work = move || pool.transact(&handle, access, |connection| work(&connection));
+    match tokio::task::spawn_blocking(work).await {
+        Ok(result) => result.map_err(StoreError::from),
+        Err(panicked) => Err(StoreError::Refused(panicked.to_string())),
+    }
+}
+
+/// A random part of the totals.
+fn rand_part() -> Result<i64, PostgresOpenError> {
+    let [byte]: [u8; 1] =
+        crate::sealing::random().map_err(|error| PostgresOpenError::Database(error.to_string()))?;
+    Ok(i64::from(byte % COUNT_PARTS))
+}
+
+const DATA_KEY: &str = "SELECT id, wrapped, wrapped_by FROM data_keys";
+const INSERT_DATA_KEY: &str = "
+    INSERT INTO data_keys (id, wrapped, wrapped_by, created_at) VALUES (?1, ?2, ?3, ?4)";
+
+/// Reads the data key of the project, or creates it.
+async fn open_data_keys(
+    pool: &Pool,
+    secret_key: SecretKey,
+    now: Timestamp,
+) -> Result<DataKeys, PostgresOpenError> {
+    let found = secret_key.id();
+    let open = move |connection: &PgConnection<'_>| {
+        let read = |row: &dyn sql::SqlRow| {
+            let id: [u8; KEY_ID_BYTES] = row.get(0)?;
+            let by = SecretKeyId::from_bytes(row.get(2)?);
+            Ok(WrappedDataKey { id, wrapped: row.get(1)?, by })
+        };
+        let Some(stored) = connection.find_one(DATA_KEY, params![], read)? else {
+            let (keys, WrappedDataKey { id, wrapped, by }) = DataKeys::generate(&secret_key)?;
+            let values = params![id, wrapped, by.to_bytes(), now.as_millis()];
+            connection.run(INSERT_DATA_KEY, values)?;
+            return Ok(Ok(keys));
+        };
+        if stored.by != secret_key.id() {
+            return Ok(Err(stored.by));
+        }
+        let keys = DataKeys::unwrap(&secret_key, &stored)?;
+        keys.map(Ok).ok_or_else(|| SqlError::Unstorable("the data key is damaged".to_owned()))
+    };
+    let opened = run_blocking(pool, Access::WriteAlone, open).await;
+    match opened.map_err(|error| PostgresOpenError::Database(error.to_string()))? {
+        Ok(keys) => Ok(keys),
+        Err(needed) => Err(PostgresOpenError::SecretKeyWrong { needed, found }),
+    }
+}

@@ -1,0 +1,8 @@
+//! The conformance suite on the PostgreSQL store, and tests of that store alone.
+
+pub(crate) mod harness;
+pub(crate) mod server;
+
+use harness::PostgresHarness;
+
+surehook_store::store_conformance!(conformance, PostgresHarness::new);

@@ -1,5 +1,5 @@
 //! One function for each operation that the dashboard or the CLI uses. Query parameters are added with
-//! [`ApiCall::with`]; docs/openapi.json lists them.
+//! [`ApiCall::query`]; docs/openapi.json lists them.
 
 use std::collections::BTreeMap;
 

@@ -71,7 +71,7 @@ pub enum Jitter {
 
 /// How often something is attempted and how long to wait in between.
 ///
-/// The policies have names ([`RetryPolicy::NAMES`]) and can be composed of numbers:
+/// Use a named policy ([`RetryPolicy::NAMES`]), or build one from numbers:
 ///
 /// ```
 /// use std::time::Duration;
@@ -118,12 +118,12 @@ impl RetryPolicy {
         }
     }
 
-    /// Composes a policy of numbers; those that are not set are taken from `short`.
+    /// Builds a policy from numbers; those that are not set are taken from `short`.
     pub fn builder() -> RetryPolicyBuilder {
         RetryPolicyBuilder::default()
     }
 
-    /// Three attempts within seconds: `min(2^n + U(0, 0.5), 8)` s.
+    /// Three attempts within about 6 s: 2^n s and up to 0.5 s more after attempt n, at most 8 s.
     pub fn quick() -> Self {
         Self {
             attempts_max: 3,
@@ -134,7 +134,7 @@ impl RetryPolicy {
         }
     }
 
-    /// Five attempts within a minute or so: 1 s × 2^n, at most 300 s, ±10 %.
+    /// Five attempts within about 15 s: 1 s × 2^(n-1) after attempt n, at most 300 s, ±10 %.
     pub fn short() -> Self {
         Self {
             attempts_max: 5,
@@ -165,7 +165,7 @@ impl RetryPolicy {
         self.attempts_max
     }
 
-    /// Longest delay, before jitter.
+    /// Longest delay. Only [`Jitter::Share`] can exceed it, by its share.
     pub fn delay_max(&self) -> Duration {
         self.delay_max
     }
@@ -237,8 +237,9 @@ impl RetryPolicy {
         let step = attempt.max(1) - 1;
         match &self.backoff {
             Backoff::Exponential { initial, base } => {
-                // A larger exponent than 64 would overflow to infinity; the cap is reached long before.
-                let factor = base.powi(i32::try_from(step.min(64)).unwrap_or(64));
+                let exponent = i32::try_from(step).unwrap_or(i32::MAX);
+                // Not infinite: zero times infinity is not a number.
+                let factor = base.powi(exponent).min(f64::MAX);
                 let secs = (initial.as_secs_f64() * factor).min(self.delay_max.as_secs_f64());
                 Duration::from_secs_f64(secs)
             }
@@ -266,7 +267,7 @@ impl RollSequence {
     }
 }
 
-/// Composes a [`RetryPolicy`] of numbers, with the limits of the settings.
+/// Builds a [`RetryPolicy`] from numbers, with the limits of the settings.
 #[derive(Clone, Debug, Default)]
 pub struct RetryPolicyBuilder {
     spec: CustomRetrySpec,
@@ -440,6 +441,8 @@ impl CustomRetrySpec {
         self.resolve(jitter)
     }
 
+    /// Validates the numbers, and builds the policy with this `jitter` instead of [`Self::jitter`], which
+    /// is text in the settings and a value in a [`RetryPolicyBuilder`].
     fn resolve(&self, jitter: Option<Jitter>) -> Result<RetryPolicy, RetrySpecError> {
         let out_of_range = |field, expected| Err(RetrySpecError::OutOfRange { field, expected });
         let default = RetryPolicy::short();
@@ -541,6 +544,23 @@ mod tests {
                 let secs = policy.delay_after(attempt, roll).as_secs_f64();
                 assert!((low..=high).contains(&secs), "case: {name}, roll {roll}: {secs}");
             }
+        }
+    }
+
+    #[test]
+    fn delay_grows_until_the_maximum_however_small_the_base() {
+        let delay = |initial: u64, base: f64, attempt: u32| {
+            let policy = RetryPolicy::builder()
+                .max_attempts(1000)
+                .initial_delay(Duration::from_secs(initial))
+                .base(base)
+                .jitter(Jitter::Share(0.0));
+            policy.build().unwrap().delay_after(attempt, 0.5).as_secs_f64()
+        };
+        let cases = [(1, 1.01, 101, 2.7048), (1, 1.01, 999, 300.0), (0, 100.0, 999, 0.0)];
+        for (initial, base, attempt, secs) in cases {
+            let found = delay(initial, base, attempt);
+            assert!((found - secs).abs() < 1e-4, "case: {initial} {base} {attempt}: {found}");
         }
     }
 

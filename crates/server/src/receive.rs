@@ -1,6 +1,6 @@
 //! `POST /in/{source}[/…]`: receives webhooks. The hot path, so no framework is involved.
 //!
-//! `server::serve_connection` calls [`receive`] for every path under `/in/`. Requests that must be
+//! `RequestHandler::respond` in `server` calls [`receive`] for every path under `/in/`. Requests that must be
 //! refused are refused before their body is read, in this order: malformed request, unknown source,
 //! method, size, memory. Only then is the body read, within its limits of size, time and memory, and
 //! passed to `Engine::receive`. 200 is answered only once the event is on disk. A redirect is never
@@ -183,7 +183,7 @@ pub(crate) fn receive(
     let (parts, body) = request.into_parts();
     let mut webhook = IncomingWebhook { parts, peer, inbound: None };
     async move {
-        match accept(&server, &mut webhook, body).await {
+        match try_receive(&server, &mut webhook, body).await {
             Ok(outcome) => outcome_response(&outcome),
             Err(problem) => {
                 let source = split_path(webhook.parts.uri.path()).0.to_owned();
@@ -199,7 +199,7 @@ pub(crate) fn receive(
     }
 }
 
-async fn accept(
+async fn try_receive(
     server: &ServerState,
     webhook: &mut IncomingWebhook,
     body: Incoming,

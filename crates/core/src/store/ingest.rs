@@ -20,8 +20,8 @@ use crate::{
 pub enum AdmitResult {
     /// Stored with its key and deliveries.
     Accepted {
-        /// Deliveries that were not claimed: they are held for ordering, or were not written because
-        /// their destination was just deleted.
+        /// Deliveries that must not start now, even with a slot: they are held for ordering, their lane has
+        /// another owner, or they were not written because their destination was just deleted.
         held: Vec<DeliveryId>,
         /// The delivery that was moved by [`NewEvent::status_update`].
         confirmed: Option<ConfirmedDelivery>,

@@ -320,18 +320,18 @@ impl Engine {
         let readable =
             DecodedRequest::new_within(&request.headers, body, |bytes| memory.grow(bytes))?;
         let (headers, body) = readable.request(&request.headers, &request.body);
-        let incoming = IncomingRequest { headers, body, ..self.incoming(source, request) };
-        let parts = match source.parse_request(&incoming, reason.verified) {
+        let raw = self.incoming(source, request);
+        let decoded = IncomingRequest { headers, body, ..raw };
+        let parts = match source.parse_request(&decoded, reason.verified) {
             ParsedRequest::Handshake(reply) => {
                 return Ok(ReceiveOutcome { reply: Some(reply), ..ReceiveOutcome::default() });
             }
             ParsedRequest::Events(parts) => parts,
         };
-        let reply = source.provider.success_reply(&incoming);
+        let reply = source.provider.success_reply(&decoded);
         // Every reason to refuse the request comes before it is consumed.
-        let received = self.incoming(source, request);
         let window = |span| self.shared.guard.key_window(now, span);
-        let keys = match extract_keys(source, &received, &readable, &parts, &window) {
+        let keys = match extract_keys(source, &raw, &readable, &parts, &window) {
             Ok(keys) => keys,
             Err(_) if reason.is_forced => parts.iter().map(|_| KeyAssignment::default()).collect(),
             Err(problem) => return Err(IngestError::Key(problem)),
@@ -557,7 +557,7 @@ impl Engine {
                         body_bytes: event.payload.body.len() as u64,
                     })
                 });
-                // Deliveries held by their ordering queue drop their slots.
+                // Deliveries that must not start now drop their slots.
                 for delivery in planned.into_iter().filter(|one| !held.contains(&one.new.id)) {
                     self.hand_over(delivery, event, source);
                 }

@@ -76,10 +76,10 @@ impl RetentionSpec {
         Ok(())
     }
 
-    /// The policy on a server that keeps events for `server`. A part never outlives its event, also
+    /// The policy on a server that keeps events for `server_default`. A part never outlives its event, also
     /// when the server's duration is the shorter one.
-    pub fn resolve(&self, server: Duration) -> RetentionPolicy {
-        let events = self.events.map_or(server, |duration| duration.0);
+    pub fn resolve(&self, server_default: Duration) -> RetentionPolicy {
+        let events = self.events.map_or(server_default, |duration| duration.0);
         let part = |duration: Option<HumanDuration>| {
             duration.map_or(events, |duration| duration.0.min(events))
         };

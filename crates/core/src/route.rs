@@ -29,6 +29,7 @@ pub struct Route {
     pub id: RouteId,
     pub source: SourceId,
     pub destination: DestinationId,
+    /// Name of the destination.
     pub to: Name,
     pub filter: Option<Arc<JqFilter>>,
     pub transform: Option<Arc<JqFilter>>,
@@ -55,16 +56,17 @@ impl RouteSpec {
         check("transform", &self.transform)
     }
 
-    /// The route with the filters that `share` returns for their texts.
+    /// Builds the route. `shared_filter` returns the filter with a text, so that routes with the same text
+    /// share it.
     pub fn build(
         &self,
         id: RouteId,
         source: SourceId,
         destination: DestinationId,
-        mut share: impl FnMut(&str) -> Arc<JqFilter>,
+        mut shared_filter: impl FnMut(&str) -> Arc<JqFilter>,
     ) -> Route {
-        let filter = self.filter.as_deref().map(&mut share);
-        let transform = self.transform.as_deref().map(&mut share);
+        let filter = self.filter.as_deref().map(&mut shared_filter);
+        let transform = self.transform.as_deref().map(&mut shared_filter);
         Route { id, source, destination, to: self.to.clone(), filter, transform }
     }
 }

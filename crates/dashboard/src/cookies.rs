@@ -4,7 +4,7 @@ use http::{HeaderMap, HeaderValue, header};
 
 /// Name of the session cookie. With the `__Host-` prefix browsers guarantee that it was set over TLS
 /// by this host.
-pub(crate) fn session(is_secure: bool) -> &'static str {
+pub(crate) fn session_name(is_secure: bool) -> &'static str {
     if is_secure { "__Host-surehook_session" } else { "surehook_session" }
 }
 /// `en`, `pt-BR`, `es`.
@@ -40,7 +40,7 @@ mod tests {
     #[test]
     fn session_cookie_over_tls_is_bound_to_the_host() {
         for (is_secure, name) in [(true, "__Host-surehook_session"), (false, "surehook_session")] {
-            let line = set(session(is_secure), "shs_1", 60, is_secure);
+            let line = set(session_name(is_secure), "shs_1", 60, is_secure);
             let line = line.to_str().unwrap();
             assert!(line.starts_with(&format!("{name}=shs_1; Path=/;")), "{line}");
             assert_eq!(line.contains("; Secure"), is_secure);

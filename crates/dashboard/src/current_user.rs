@@ -188,7 +188,7 @@ where
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Response> {
         let dashboard = Arc::<Dashboard>::from_ref(state);
         let is_secure = dashboard.is_secure(&parts.headers);
-        let secret = cookies::get(&parts.headers, cookies::session(is_secure));
+        let secret = cookies::get(&parts.headers, cookies::session_name(is_secure));
         let current_path = return_path(parts);
         let session = match secret {
             Some(secret) => dashboard.gateway.find_session(secret).await,

@@ -142,12 +142,12 @@ impl DestinationClient {
         url: &Uri,
         headers: HeaderMap,
         body: Bytes,
-        deadline: Duration,
+        time_limit: Duration,
     ) -> SendReport {
         self.http
             .send_for_full_response(
                 HttpOutboundRequest { url: url.clone(), headers, body },
-                deadline,
+                time_limit,
             )
             .await
     }

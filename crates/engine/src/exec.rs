@@ -44,7 +44,7 @@ use crate::{
 const TERM_GRACE: Duration = Duration::from_secs(2);
 
 /// How long the output is read after the end, if a process that left the group keeps the pipe open.
-const REST_OF_OUTPUT: Duration = Duration::from_millis(500);
+const OUTPUT_GRACE: Duration = Duration::from_millis(500);
 
 /// "Temporary failure" in `sysexits.h`.
 const EX_TEMPFAIL: i32 = 75;
@@ -52,13 +52,13 @@ const EX_TEMPFAIL: i32 = 75;
 /// The search path of the program; the gateway's own is not passed on.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// Runs the program, for at most `deadline` plus the time it takes to end it.
+/// Runs the program, for at most `time_limit` plus the time it takes to end it.
 pub(crate) async fn run(
     exec: &ExecConfig,
     programs: &Arc<AllowedPrograms>,
     destination: &str,
     claimed: &ClaimedDelivery,
-    deadline: Duration,
+    time_limit: Duration,
 ) -> NonHttpResult {
     let (programs, program) = (Arc::clone(programs), exec.program.clone());
     let resolved = tokio::task::spawn_blocking(move || programs.resolve(&program)).await;
@@ -72,10 +72,10 @@ pub(crate) async fn run(
     };
     let mut command = build_command(exec, &file, destination, claimed);
     let started = start(&mut command, claimed.payload.body.clone());
-    // It holds our copy of the write end of the pipe.
+    // The command holds our copy of the write end of the output pipe.
     drop(command);
     match started {
-        Ok(running) => running.wait(deadline).await,
+        Ok(running) => running.wait(time_limit).await,
         Err(error) => start_failure(&error),
     }
 }
@@ -116,9 +116,9 @@ fn build_command(
 
 /// Starts the program. Both outputs use one pipe, so that their lines stay in order.
 fn start(command: &mut Command, body: Bytes) -> io::Result<RunningProgram> {
-    let (output, program_end) = io::pipe()?;
+    let (output, write_end) = io::pipe()?;
     let output = pipe::Receiver::from_owned_fd(output.into())?;
-    command.stdin(Stdio::piped()).stdout(program_end.try_clone()?).stderr(program_end);
+    command.stdin(Stdio::piped()).stdout(write_end.try_clone()?).stderr(write_end);
     let mut child = command.spawn()?;
     let input = child.stdin.take();
     let group = ProcessGroup::of(child)?;
@@ -140,19 +140,20 @@ struct RunningProgram {
 }
 
 impl RunningProgram {
-    async fn wait(mut self, deadline: Duration) -> NonHttpResult {
-        let in_time = timeout(deadline, self.group.wait_for_exit()).await.is_ok();
+    async fn wait(mut self, time_limit: Duration) -> NonHttpResult {
+        let in_time = timeout(time_limit, self.group.wait_for_exit()).await.is_ok();
         if !in_time {
             self.group.signal(Signal::TERM);
             // The remaining steps are the same whether it ended by itself or not.
             let _ended = timeout(TERM_GRACE, self.group.wait_for_exit()).await;
         }
         let status = self.group.kill_and_reap().await;
-        let _rest = timeout(REST_OF_OUTPUT, &mut self.output_task).await;
+        let _rest = timeout(OUTPUT_GRACE, &mut self.output_task).await;
         let output = std::mem::take(&mut *lock(&self.captured));
         let result = match status {
             Ok(_) if !in_time => {
-                let detail = format!("the program did not end within {deadline:?} and was killed");
+                let detail =
+                    format!("the program did not end within {time_limit:?} and was killed");
                 NonHttpResult::unanswered(AttemptFailure::Timeout, detail)
             }
             Ok(status) => interpret_exit(status),

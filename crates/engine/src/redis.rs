@@ -109,22 +109,22 @@ impl StreamSender {
         }
     }
 
-    /// Adds one event, within `deadline`.
+    /// Adds one event, within `time_limit`.
     pub(crate) async fn add(
         &self,
         stream: &RedisStream,
         claimed: &ClaimedDelivery,
-        deadline: Duration,
+        time_limit: Duration,
     ) -> NonHttpResult {
         let mut used = None;
         let adding = async {
             let connection = used.insert(self.connection().await?);
             Ok(connection.execute(&xadd_command(stream, claimed)).await)
         };
-        let reply = timeout(deadline, adding).await.unwrap_or_else(|_| {
+        let reply = timeout(time_limit, adding).await.unwrap_or_else(|_| {
             Err(NonHttpResult::unanswered(
                 AttemptFailure::Timeout,
-                format!("no reply within {deadline:?}"),
+                format!("no reply within {time_limit:?}"),
             ))
         });
         let (result, is_broken) = match reply {

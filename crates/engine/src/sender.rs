@@ -172,25 +172,25 @@ struct ForwardProxy {
 }
 
 impl HttpSender {
-    /// Makes one attempt, which ends after `deadline` at the latest. A failure is an outcome, not an error.
-    pub async fn send(&self, request: HttpOutboundRequest, deadline: Duration) -> SendReport {
-        self.call(build_request(request), deadline).await
+    /// Makes one attempt, which ends after `time_limit` at the latest. A failure is an outcome, not an error.
+    pub async fn send(&self, request: HttpOutboundRequest, time_limit: Duration) -> SendReport {
+        self.call(build_request(request), time_limit).await
     }
 
     /// The same, and keeps all of the response body that is read.
     pub(crate) async fn send_for_full_response(
         &self,
         request: HttpOutboundRequest,
-        deadline: Duration,
+        time_limit: Duration,
     ) -> SendReport {
-        self.exchange_within(build_request(request), deadline, RESPONSE_BYTES_MAX).await
+        self.exchange_within(build_request(request), time_limit, RESPONSE_BYTES_MAX).await
     }
 
     /// Makes a GET request.
-    pub async fn fetch(&self, url: Uri, deadline: Duration) -> SendReport {
+    pub async fn fetch(&self, url: Uri, time_limit: Duration) -> SendReport {
         let mut request = Request::new(Full::default());
         *request.uri_mut() = url;
-        self.call(request, deadline).await
+        self.call(request, time_limit).await
     }
 }
 
@@ -212,25 +212,26 @@ where
     }
 
     /// Makes the given request unchanged.
-    pub(crate) async fn call(&self, request: Request<B>, deadline: Duration) -> SendReport {
-        self.exchange_within(request, deadline, RESPONSE_BYTES_KEPT).await
+    pub(crate) async fn call(&self, request: Request<B>, time_limit: Duration) -> SendReport {
+        self.exchange_within(request, time_limit, RESPONSE_BYTES_KEPT).await
     }
 
     async fn exchange_within(
         &self,
         request: Request<B>,
-        deadline: Duration,
+        time_limit: Duration,
         kept_max: usize,
     ) -> SendReport {
         let started = Instant::now();
         let stopwatch = Stopwatch::default();
         let mut response =
             PartialResponse { head: None, head_time: None, body: Vec::new(), kept_max };
-        let end = match timeout(deadline, self.exchange(request, &stopwatch, &mut response)).await {
+        let end = match timeout(time_limit, self.exchange(request, &stopwatch, &mut response)).await
+        {
             Ok(end) => end.map_err(|error| error.or_tls_error(self.last_tls_error.since(started))),
             Err(_) => Err(ExchangeError::new(
                 AttemptFailure::Timeout,
-                format!("no complete response within {deadline:?}"),
+                format!("no complete response within {time_limit:?}"),
             )),
         };
         response.into_report(end, &stopwatch, started, Instant::now())

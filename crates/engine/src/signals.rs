@@ -26,7 +26,7 @@ use crate::{Engine, feed::LiveUpdate, lock::lock};
 
 /// The time between two calls that publish: what gathers in it is published together.
 const GATHER_TIME: Duration = Duration::from_millis(10);
-/// Signals of one call. A node that has more to say is loud enough.
+/// Signals published in one call; the rest follows in further calls.
 const SIGNALS_MAX: usize = 500;
 /// Live updates that may wait to be published; if there are more, followers elsewhere notice a gap.
 const UPDATES_MAX: usize = 1000;
@@ -34,10 +34,10 @@ const UPDATES_MAX: usize = 1000;
 const UPDATES_BYTES_MAX: usize = 60_000;
 /// How long a poll waits for something new.
 const POLL_WAIT: Duration = Duration::from_secs(1);
-/// The pause after the store could not be asked.
+/// The pause after a poll failed.
 const ERROR_PAUSE: Duration = Duration::from_millis(500);
 /// How often the store is searched for due deliveries of lanes that this process owns.
-const DUE_EVERY: Duration = Duration::from_secs(1);
+const DUE_SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Signals that wait to be published.
 #[derive(Debug, Default)]
@@ -55,7 +55,7 @@ struct WaitingSignals {
 }
 
 impl SignalOutbox {
-    /// From now on there may be other nodes.
+    /// Begins to collect signals: from now on there may be other nodes.
     pub(crate) fn open(&self) {
         self.is_open.store(true, Ordering::Release);
     }
@@ -71,7 +71,7 @@ impl SignalOutbox {
         self.push_update(json!({ "kind": update.kind(), "data": update }));
     }
 
-    /// Live updates are missing here.
+    /// Tells the followers on other nodes that live updates are missing.
     pub(crate) fn publish_gap(&self) {
         self.push_update(gap());
     }
@@ -180,7 +180,7 @@ pub(crate) async fn watch_due_deliveries(engine: Arc<Engine>) {
     loop {
         tokio::select! {
             () = engine.shared.stop.cancelled() => return,
-            () = tokio::time::sleep(DUE_EVERY) => {}
+            () = tokio::time::sleep(DUE_SEARCH_INTERVAL) => {}
         }
         let now = engine.shared.clock.now();
         match engine.store.find_oldest_due(now).await {
@@ -220,7 +220,7 @@ impl Engine {
         let mut have_replays_changed = batch.has_gap;
         for signal in batch.signals {
             match signal {
-                // The versions say more.
+                // The versions, compared above, show it.
                 Signal::ConfigurationChanged | Signal::TokensChanged => {}
                 Signal::NodesChanged => node.lanes_changed.notify_one(),
                 Signal::LaneDue(destination) => self.expect_due_here(destination),

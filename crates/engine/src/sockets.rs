@@ -1,7 +1,7 @@
 //! A limit on the sockets that deliveries may have open.
 //!
-//! Incoming connections and the store always find a free file. Without the limit, slow destinations would
-//! use up all files of the process, and not even `/livez` could be answered.
+//! The limit leaves file descriptors for incoming connections and the store. Without it, slow destinations
+//! would use up all descriptors of the process, and not even `/livez` could be answered.
 
 use std::sync::Arc;
 

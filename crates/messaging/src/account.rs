@@ -97,6 +97,7 @@ impl ChannelAccount {
     }
 }
 
+/// Parses the base URL. One without a path gets the API version of the service, if it has any.
 fn parse_base_url(text: &str, version: Option<&str>) -> Option<Url> {
     let mut url = Url::parse(text.trim()).ok()?;
     if !is_plain_http(&url) {
@@ -108,7 +109,7 @@ fn parse_base_url(text: &str, version: Option<&str>) -> Option<Url> {
     Some(url)
 }
 
-/// Whether it is an HTTP URL without user, query and fragment.
+/// Whether a URL is an HTTP URL without user, query and fragment.
 pub(super) fn is_plain_http(url: &Url) -> bool {
     matches!(url.scheme(), "http" | "https")
         && url.query().is_none()

@@ -68,7 +68,7 @@ pub struct BehaviorSpec {
     pub timeout_rate: f64,
     pub latency: LatencySpec,
     pub capacity: Option<CapacitySpec>,
-    /// So many customers have events that always fail.
+    /// Number of customers whose events always fail.
     pub poisoned_customers: u32,
     /// How the events of poisoned customers fail.
     pub poison: FailureSpec,
@@ -124,9 +124,9 @@ pub struct IncidentSpec {
     /// Time since the start of the simulation.
     pub from: Option<HumanDuration>,
     pub lasts: Option<HumanDuration>,
-    /// It repeats after this time …
+    /// Time from the start of one occurrence to the next; none for an incident that occurs once.
     pub every: Option<HumanDuration>,
-    /// … so often.
+    /// Number of occurrences, with `every`.
     pub times: Option<u32>,
     /// After its end the usual behavior returns gradually within this time.
     pub recovery: Option<HumanDuration>,

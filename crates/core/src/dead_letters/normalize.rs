@@ -103,6 +103,7 @@ fn normalize_word(word: &str) -> String {
     format!("{before}{}{after}", normalize_core(core))
 }
 
+/// A word without the punctuation around it, with placeholders.
 fn normalize_core(core: &str) -> String {
     let digits = core.chars().filter(char::is_ascii_digit).count();
     if core.contains("://") {
@@ -217,7 +218,7 @@ fn is_time(core: &str, digits: usize) -> bool {
         && (count_of(":") >= 2 || count_of("-") == 2 || count_of("/") == 2 || count_of("Tt") == 1)
 }
 
-/// Words that are part of a time; the last two alone are not a time.
+/// Words that are part of a time. The last two are time zones: alone they are not a time.
 const CALENDAR: [&str; 21] = [
     "Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun", "Jan", "Feb", "Mar", "Apr", "May", "Jun",
     "Jul", "Aug", "Sep", "Oct", "Nov", "Dec", "GMT", "UTC",

@@ -201,7 +201,8 @@ impl ReplayProgress {
     }
 }
 
-/// Divides `budget` evenly; what exceeds the limit of one goes to the others.
+/// Divides the deliveries that a step of a job may create evenly among its lanes; what exceeds the limit
+/// of one goes to the others.
 pub fn distribute(budget: usize, limits: &[usize]) -> Vec<usize> {
     let mut shares = vec![0; limits.len()];
     let mut left = budget;

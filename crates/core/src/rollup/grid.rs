@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use surehook_types::time::{HumanDuration, Timestamp};
 
-use super::{BucketWidth, RollupCounts, SLACK, align};
+use super::{BucketWidth, QUERY_TOLERANCE, RollupCounts, align};
 
 /// Maximum number of points of a chart. Six hours of ten seconds fit.
 pub const CHART_POINTS_MAX: u64 = 2500;
@@ -78,7 +78,7 @@ impl ChartGrid {
         if grid.len() > CHART_POINTS_MAX {
             return Err(ChartGridError::TooMany);
         }
-        if since + SLACK < now - base.retention() {
+        if since + QUERY_TOLERANCE < now - base.retention() {
             return Err(ChartGridError::Gone(
                 HumanDuration::from_secs(base.secs()),
                 HumanDuration(base.retention()),

@@ -169,8 +169,8 @@ impl RollupCounts {
     }
 }
 
-/// Tolerance for the time between request and response and for clock differences.
-const SLACK: Duration = Duration::from_secs(600);
+/// A query may begin this much before the retention: it takes time to arrive, and clocks differ.
+const QUERY_TOLERANCE: Duration = Duration::from_secs(600);
 
 /// Width of the stored buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -203,10 +203,10 @@ impl BucketWidth {
         }
     }
 
-    /// Age at which buckets are removed: later than [`Self::retention`] and the tolerance that queries get,
+    /// Age at which buckets are removed: later than [`Self::retention`] plus [`QUERY_TOLERANCE`],
     /// so that a query for the whole period gets all buckets.
     pub fn prune_after(self) -> Duration {
-        self.retention() + 2 * SLACK
+        self.retention() + 2 * QUERY_TOLERANCE
     }
 
     /// Start of the bucket that contains `at`.

@@ -90,7 +90,7 @@ async fn sign_in(
     };
     match dashboard.gateway.sign_in(credential, client.as_ref()).await {
         Ok(session) => {
-            let name = cookies::session(is_secure);
+            let name = cookies::session_name(is_secure);
             let cookie = cookies::set(name, &session.secret, session.lifetime_secs, is_secure);
             ([(header::SET_COOKIE, cookie)], Redirect::to(local_path(&form.next))).into_response()
         }
@@ -118,6 +118,6 @@ async fn sign_in(
 async fn sign_out(State(dashboard): DashboardState, user: CurrentUser) -> Response {
     dashboard.gateway.sign_out(user.session()).await;
     let is_secure = user.is_secure();
-    let expired = cookies::set(cookies::session(is_secure), "", 0, is_secure);
+    let expired = cookies::set(cookies::session_name(is_secure), "", 0, is_secure);
     ([(header::SET_COOKIE, expired)], Redirect::to("/login")).into_response()
 }

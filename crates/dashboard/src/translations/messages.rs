@@ -21,7 +21,7 @@ crate::lang::translations!(
         statuses: "Provider status updates", "Atualizações de status do provedor", "Actualizaciones de estado del proveedor";
         no_statuses: "No updates yet. The provider sends them as webhooks for the same account.", "Nenhuma atualização ainda. O provedor as envia por webhooks da mesma conta.", "Todavía no hay actualizaciones. El proveedor las envía por webhooks de la misma cuenta.";
         sent_id: "Provider message ID", "ID da mensagem no provedor", "ID del mensaje en el proveedor";
-        said: "Response of the service", "Resposta do serviço", "Respuesta del servicio";
+        service_response: "Response of the service", "Resposta do serviço", "Respuesta del servicio";
         view_event: "View timeline", "Ver linha do tempo", "Ver cronología";
         delivery: "Delivery", "Entrega", "Entrega";
         conversations_lead: "Messages and status updates of one phone number", "Mensagens e atualizações de status de um telefone", "Mensajes y actualizaciones de estado de un teléfono";

@@ -1,4 +1,4 @@
-//! Callers at the same time, each in a thread of its own.
+//! Cases with concurrent callers, each in a thread of its own.
 
 use std::{
     sync::{Arc, Barrier},

@@ -1,6 +1,6 @@
 //! Combines claims or completions of different callers in one statement, so that they share a commit.
 //!
-//! While all workers are busy, steps pile up; the next free worker takes all of them. So a single caller
+//! While all workers are busy, steps pile up; the next free worker takes all of them, up to a limit. So a single caller
 //! waits for nothing, and many callers cost few commits.
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ struct QueuedStep<R, T> {
     answer: oneshot::Sender<Result<T, DedupError>>,
 }
 
-/// Hands steps to the workers. They end when the last clone is dropped.
+/// Queues steps for the workers. The workers end when the last clone is dropped.
 pub(super) struct StepCombiner<R, T>(mpsc::Sender<QueuedStep<R, T>>);
 
 impl<R, T> Clone for StepCombiner<R, T> {

@@ -56,14 +56,14 @@ impl Lane {
     }
 
     /// Resumes the lane; with a rate, the current backlog is drained no faster than that. Resuming a
-    /// lane that is not paused ends its cool-down and the open time of its circuit. Retries that a clock
-    /// ahead of time scheduled too late become due.
+    /// lane that is not paused ends its cool-down and the open time of its circuit. Retries that were
+    /// scheduled too late while the clock was ahead become due.
     pub(crate) async fn resume(&self, rate: Option<Rate>) -> Result<(), StoreError> {
-        let until = self.shared.clock.now();
-        let drain = rate.map(|rate| BacklogDrain { rate, until });
+        let now = self.shared.clock.now();
+        let drain = rate.map(|rate| BacklogDrain { rate, until: now });
         let saving = self.saving.lock().await;
         let was_paused = self.lock().scheduler.gate.paused.is_some();
-        self.shared.store.shorten_waits(until, Duration::ZERO).await?;
+        self.shared.store.shorten_waits(now, Duration::ZERO).await?;
         if !was_paused {
             self.lock().scheduler.end_waits();
         }
@@ -173,7 +173,7 @@ impl Lane {
 
     /// Makes one attempt of the delivery that is due first, even if the lane is paused or its circuit
     /// open. `None` if there is no delivery, or no slot for it. A success ends the cool-down. Retries
-    /// that a clock ahead of time scheduled too late become due.
+    /// that were scheduled too late while the clock was ahead become due.
     pub(crate) async fn probe(self: Arc<Self>) -> Result<Option<AttemptRow>, StoreError> {
         self.shared.store.shorten_waits(self.shared.clock.now(), Duration::ZERO).await?;
         let Some(queued) = self.take_for_probe().await? else { return Ok(None) };

@@ -56,8 +56,9 @@ impl NewMediaFile {
 /// The body of a request that carries a file.
 #[derive(Debug)]
 pub(crate) struct MediaFileBody {
-    /// Sent before the rest.
-    before: VecDeque<Bytes>,
+    /// Sent first: what comes before the file, and the beginning of the file that was already read.
+    first: VecDeque<Bytes>,
+    /// The rest of the file.
     rest: UnsyncBoxBody<Bytes, BoxError>,
     /// Bytes of the file that are still to be read.
     file_bytes_left: u64,
@@ -105,7 +106,7 @@ impl MediaFileBody {
             beginning.push_front(before);
         }
         Self {
-            before: beginning,
+            first: beginning,
             rest: file.body,
             file_bytes_left,
             after: Some(after).filter(|after| !after.is_empty()),
@@ -142,7 +143,7 @@ impl Body for MediaFileBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        if let Some(data) = self.before.pop_front() {
+        if let Some(data) = self.first.pop_front() {
             return self.emit(data);
         }
         loop {

@@ -69,7 +69,7 @@ pub(crate) struct VersionedJson<T> {
 
 /// Marks a response that is sent even if the client has its version.
 #[derive(Clone, Copy)]
-struct NeverNotModified;
+struct AlwaysSent;
 
 impl<T: Serialize> IntoResponse for VersionedJson<T> {
     fn into_response(self) -> Response {
@@ -78,7 +78,7 @@ impl<T: Serialize> IntoResponse for VersionedJson<T> {
             response.headers_mut().insert(header::ETAG, tag);
         }
         if self.has_state {
-            response.extensions_mut().insert(NeverNotModified);
+            response.extensions_mut().insert(AlwaysSent);
         }
         response
     }
@@ -142,7 +142,7 @@ pub(crate) async fn answer_not_modified(request: Request, next: Next) -> Respons
             tags.iter().any(|known| known.strip_prefix("W/").unwrap_or(known).as_bytes() == tag)
         }
     };
-    let is_always_sent = response.extensions().get::<NeverNotModified>().is_some();
+    let is_always_sent = response.extensions().get::<AlwaysSent>().is_some();
     if !has_current_version || is_always_sent || response.status() != StatusCode::OK {
         return response;
     }

@@ -51,20 +51,20 @@ pub(crate) async fn get_stats(
             let limits = destination.spec.limits();
             let sent_today =
                 limits.as_ref().map(|limits| sent.count_on(destination.id, limits.day(now)));
-            (destination, limits.unwrap_or_default(), sent_today)
-        })
-        .map(|(destination, limits, sent_today)| DestinationStatsResponse {
-            name: destination.spec.name.clone(),
-            oldest_pending_age_seconds: oldest
-                .get(&destination.id)
-                .map(|at| now.since(*at).as_secs()),
-            cooling_until: lanes.cooling_until(destination.id),
-            sent_today,
-            warn_at: limits.warn_at,
-            stop_at: limits.stop_at,
-            warning_reached: sent_today.is_some_and(|sent| limits.should_warn(sent)),
-            health: destination_health(&server, destination.id),
-            state: destination_state(&lanes, destination.id),
+            let limits = limits.unwrap_or_default();
+            DestinationStatsResponse {
+                name: destination.spec.name.clone(),
+                oldest_pending_age_seconds: oldest
+                    .get(&destination.id)
+                    .map(|at| now.since(*at).as_secs()),
+                cooling_until: lanes.cooling_until(destination.id),
+                sent_today,
+                warn_at: limits.warn_at,
+                stop_at: limits.stop_at,
+                warning_reached: sent_today.is_some_and(|sent| limits.should_warn(sent)),
+                health: destination_health(&server, destination.id),
+                state: destination_state(&lanes, destination.id),
+            }
         })
         .collect();
     let count = |status: DeliveryStatus| counts.by_status.get(&status).copied().unwrap_or(0);

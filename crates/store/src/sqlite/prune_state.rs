@@ -1,4 +1,5 @@
-//! What retention remembers between its slices, and the walk over the key index.
+//! Retention runs in many short transactions (slices): what it remembers in between, and its walk over
+//! the key index.
 
 use rusqlite::{Connection, Result};
 use surehook_types::{ids::EventId, time::Timestamp};
@@ -8,14 +9,15 @@ use super::{key_index, writer::WriteTransaction};
 use crate::steps::prune::{KeyPruneReport, PruneProgress};
 
 const RECENT_KEYS_PER_SLICE: usize = 2000;
-/// About two thousand keys as well.
+/// About two thousand keys as well: a block has at most 80.
 const KEY_BLOCKS_PER_SLICE: usize = 40;
 
-/// It may be wrong after a rollback: at worst too many events behind a cursor are deferred, never too few.
+/// After a rollback the state may be ahead of the database. At worst more events than necessary are deferred
+/// (see `StepTransaction::defer_pruning`), never too few.
 #[derive(Debug)]
 pub(super) struct PruneState {
     pub(super) progress: PruneProgress,
-    /// The highest cursor.
+    /// The highest of the cursors: no later event has been visited.
     pub(super) max_cursor: EventId,
     /// Where the walk over the key index continues.
     pub(super) next_key_position: Option<KeyPosition>,

@@ -1,4 +1,4 @@
-//! Claims and settlements of deliveries.
+//! Claims of deliveries, and how they end: settled, released, abandoned or cancelled.
 
 use serde_json::json;
 use surehook_core::{
@@ -30,6 +30,9 @@ use crate::sql::{Result, SqlConnection, SqlRow, params};
 /// A claim ends with the body that exceeds this, so that large bodies do not fill the memory.
 const CLAIM_BYTES_MAX: usize = 4 << 20;
 
+/// Finds what [`DeliveryStore::claim_due`] claims.
+///
+/// [`DeliveryStore::claim_due`]: surehook_core::store::DeliveryStore::claim_due
 pub(crate) const DUE: &str = "
     SELECT id, event_id, state, attempts, throttled, created_at, order_key IS NOT NULL
       FROM deliveries
@@ -52,9 +55,12 @@ const CLAIM: &str = "
        SET state = 'in_flight', due_at = NULL, claim_number = ?2, lane_epoch = ?3
      WHERE id = ?1";
 
-/// Waiting deliveries to look through for one that may be attempted now.
+/// How many waiting deliveries [`NEXT`] looks through for one that may be attempted now.
 pub(crate) const NEXT_SCAN_MAX: usize = 1000;
 
+/// Finds what [`DeliveryStore::claim_next`] claims, which may be before its time.
+///
+/// [`DeliveryStore::claim_next`]: surehook_core::store::DeliveryStore::claim_next
 // Due deliveries come first, so that the limit applies to those that are not due yet.
 pub(crate) const NEXT: &str = "
     SELECT id, event_id, state, attempts, throttled, created_at, order_key IS NOT NULL
@@ -67,10 +73,10 @@ pub(crate) const NEXT: &str = "
                                AND a.class = 'ambiguous'))
      ORDER BY due_at, id LIMIT 1";
 
-/// Claims the deliveries of a destination that [`DUE`] or [`NEXT`] finds.
+/// Claims the deliveries of a destination that `select` finds: [`DUE`] or [`NEXT`].
 pub(crate) fn claim(
     tx: &mut impl StepTransaction,
-    find: &str,
+    select: &str,
     destination: DestinationId,
     now: Timestamp,
     proof: ClaimProof,
@@ -83,7 +89,7 @@ pub(crate) fn claim(
         return Ok(ClaimBatch::default());
     }
     let due: Vec<DueDeliveryRow> =
-        tx.read_all(find, params![seq, now.as_millis(), limit], read_due)?;
+        tx.read_all(select, params![seq, now.as_millis(), limit], read_due)?;
     let mut claims = ClaimBatch { claimed: Vec::with_capacity(due.len()), damaged: Vec::new() };
     let mut bytes = 0;
     for row in due {
@@ -232,7 +238,8 @@ fn find_recorded(
         let code: Option<String> = row.get(0)?;
         let reason: Option<String> = row.get(2)?;
         match (code.as_deref(), reason) {
-            // A provider status has confirmed the delivery since, and removed the reason of its death.
+            // A provider status has confirmed the delivery since, and removed the reason of its death: what
+            // was recorded cannot be compared any more, and counts as the same.
             (Some("dead"), None) => Ok(*next),
             _ => row::next(row, 0).map(|recorded| recorded.unwrap_or(*next)),
         }
@@ -256,10 +263,10 @@ fn settle_with_status(
         true => settlement.schedule_reason,
         false => next.due_at().map(|_| ScheduleReason::StatusFailed),
     };
-    let overruled = Settlement { next, schedule_reason, ..settlement.clone() };
+    let effective = Settlement { next, schedule_reason, ..settlement.clone() };
     // The status is the cause of death, unless the attempt alone would have ended the delivery.
     let status_reason = next.reason().filter(|_| next != settlement.next);
-    let settled = record_settlement(tx, &overruled, |attempt| {
+    let settled = record_settlement(tx, &effective, |attempt| {
         status_reason.map_or_else(
             || DeadLetterCause::from_attempt(attempt),
             DeadLetterCause::from_status_update,
@@ -332,7 +339,7 @@ fn record_settlement(
     Ok(SettleResult::Recorded)
 }
 
-/// Counts an attempt by time; the destination is a row number.
+/// Counts an attempt in the rollups of its destination, a row number.
 pub(crate) fn count_attempt(counts: &mut CountChanges, destination: i64, settlement: &Settlement) {
     let bucket = counts.rollups.bucket(SubjectSeq::Destination(destination), settlement.at);
     bucket.record_attempt(settlement);
@@ -398,10 +405,10 @@ fn release_one(
 /// Implements `DeliveryStore::release`.
 pub(crate) fn release(
     tx: &mut impl StepTransaction,
-    held: &[HeldClaim],
+    claims: &[HeldClaim],
     due_at: Timestamp,
 ) -> Result<()> {
-    for claim in held {
+    for claim in claims {
         if release_one(tx, claim.delivery, claim.proof, due_at)? {
             crash_outcomes::remove(tx, claim.delivery)?;
         }
@@ -426,11 +433,11 @@ pub(crate) fn abandon(
 ) -> Result<()> {
     for claim in claims {
         let AbandonedClaim { destination, proof, delivery, due_at } = *claim;
-        let (sql, owner) = match delivery {
+        let (sql, subject) = match delivery {
             Some(delivery) => (CLAIMED_BY_ID, blob(delivery)),
             None => (CLAIMED_BY_PROOF, blob(destination)),
         };
-        let values = params![owner, proof.number, proof.epoch.0];
+        let values = params![subject, proof.number, proof.epoch.0];
         let found: Vec<(DeliveryId, EventId)> =
             tx.read_all(sql, values, |row| Ok((id(row, 0)?, id(row, 1)?)))?;
         for (delivery, event) in found {

@@ -29,7 +29,7 @@ impl Edit {
 }
 
 /// Sorts edits and joins those that overlap.
-pub(super) fn merged(mut edits: Vec<Edit>) -> Vec<Edit> {
+pub(super) fn merge_overlapping(mut edits: Vec<Edit>) -> Vec<Edit> {
     edits.sort_by_key(|edit| edit.span.start);
     let mut disjoint: Vec<Edit> = Vec::with_capacity(edits.len());
     for edit in edits {
@@ -100,7 +100,7 @@ impl TextEncoding {
     /// are kept as they are.
     fn decode_unit(self, raw: &[u8], decoded: &mut Vec<u8>) -> usize {
         let piece = match self {
-            Self::Escaped => escape(raw),
+            Self::Escaped => decode_escape(raw),
             Self::Percent => match *raw {
                 [b'%', high, low, ..] => {
                     hex(&[high, low]).map(|code| (3, DecodedUnit::Byte(low_8(code))))
@@ -114,7 +114,7 @@ impl TextEncoding {
                 decoded.push(byte);
                 length
             }
-            Some((length, DecodedUnit::Letter(letter))) => {
+            Some((length, DecodedUnit::Char(letter))) => {
                 decoded.extend_from_slice(letter.encode_utf8(&mut [0; 4]).as_bytes());
                 length
             }
@@ -141,11 +141,11 @@ impl TextEncoding {
 
 enum DecodedUnit {
     Byte(u8),
-    Letter(char),
+    Char(char),
 }
 
-/// The escape that a text begins with, and its length.
-fn escape(raw: &[u8]) -> Option<(usize, DecodedUnit)> {
+/// Decodes the escape that a text begins with; returns its raw length too.
+fn decode_escape(raw: &[u8]) -> Option<(usize, DecodedUnit)> {
     let [b'\\', kind, rest @ ..] = raw else { return None };
     let byte = match kind {
         b'"' | b'\\' | b'/' => *kind,
@@ -164,9 +164,9 @@ fn escape(raw: &[u8]) -> Option<(usize, DecodedUnit)> {
                 char::decode_utf16([low_16(first), low_16(second)]).next()?.ok()
             });
             return Some(match (char::from_u32(first), pair) {
-                (Some(letter), _) => (6, DecodedUnit::Letter(letter)),
-                (None, Some(letter)) => (12, DecodedUnit::Letter(letter)),
-                (None, None) => (6, DecodedUnit::Letter(char::REPLACEMENT_CHARACTER)),
+                (Some(letter), _) => (6, DecodedUnit::Char(letter)),
+                (None, Some(letter)) => (12, DecodedUnit::Char(letter)),
+                (None, None) => (6, DecodedUnit::Char(char::REPLACEMENT_CHARACTER)),
             });
         }
         _ => return None,

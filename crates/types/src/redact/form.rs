@@ -22,6 +22,7 @@ pub(super) fn looks_like(text: &[u8]) -> bool {
     text.contains(&b'=') && text.trim_ascii().iter().all(fits)
 }
 
+/// The edits that mask the secrets in a form.
 pub(super) fn scan(text: &[u8], names: &SecretNames) -> Vec<Edit> {
     let mut edits = Vec::new();
     let mut start = 0;
@@ -71,14 +72,14 @@ pub fn mask_query(query: &str, names: &SecretNames) -> String {
 /// Raw name and value of a query pair whose value is a secret.
 pub(super) fn secret_pair<'p>(pair: &'p str, names: &SecretNames) -> Option<(&'p str, &'p str)> {
     let (name, value) = pair.split_once('=').filter(|(_, value)| !value.is_empty())?;
-    let decoded_text = decoded(name);
-    let is_hidden = names.is_secret_parameter(&decoded_text)
-        || is_secret(&decoded_text, &TextEncoding::Percent.decode(value.as_bytes()), names);
+    let decoded_name = percent_decode(name);
+    let is_hidden = names.is_secret_parameter(&decoded_name)
+        || is_secret(&decoded_name, &TextEncoding::Percent.decode(value.as_bytes()), names);
     is_hidden.then_some((name, value))
 }
 
-pub(super) fn decoded(name: &str) -> String {
-    String::from_utf8_lossy(&TextEncoding::Percent.decode(name.as_bytes())).into_owned()
+pub(super) fn percent_decode(text: &str) -> String {
+    String::from_utf8_lossy(&TextEncoding::Percent.decode(text.as_bytes())).into_owned()
 }
 
 /// Whether a value is the mask, plain or encoded.

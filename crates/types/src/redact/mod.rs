@@ -121,7 +121,7 @@ fn find_edits(text: &[u8], is_form: bool, names: &SecretNames) -> Vec<Edit> {
         let after_json = text::scan(text, 0, names).into_iter().filter(|edit| edit.span.end > end);
         edits.extend(after_json);
     }
-    edit::merged(edits)
+    edit::merge_overlapping(edits)
 }
 
 /// The edits for all JSON in a text, and the position after which it may be something else; `None` if all

@@ -7,7 +7,7 @@
 
 use super::{
     MASK,
-    form::{self, decoded, is_mask},
+    form::{self, is_mask, percent_decode},
     names::SecretNames,
 };
 
@@ -60,7 +60,7 @@ fn path_segments<'p>(base: &str, path: &'p str) -> Vec<(&'p str, bool)> {
     let names = SecretNames::builtin();
     let is_secret = |index: usize| {
         first_secret.is_some_and(|first| index >= first)
-            || index > 0 && names.is_secret_parameter(&decoded(segments[index - 1]))
+            || index > 0 && names.is_secret_parameter(&percent_decode(segments[index - 1]))
     };
     segments
         .iter()
@@ -118,8 +118,8 @@ pub fn unmask_url(masked: &str, stored: &str) -> String {
         stored.split('&').filter_map(|pair| form::secret_pair(pair, &names)).collect();
     let mut unmasked = |pair: &str| {
         let (name, _) = pair.split_once('=').filter(|(_, value)| is_mask(value))?;
-        let decoded_name = decoded(name);
-        let index = secrets.iter().position(|(name, _)| decoded(name) == decoded_name)?;
+        let decoded_name = percent_decode(name);
+        let index = secrets.iter().position(|(name, _)| percent_decode(name) == decoded_name)?;
         Some(format!("{name}={}", secrets.remove(index).1))
     };
     let pairs = query.split('&').map(|pair| unmasked(pair).unwrap_or_else(|| pair.to_owned()));

@@ -64,14 +64,14 @@ struct EventPage {
     pills: Vec<Badge>,
     facts: Vec<(&'static str, Vec<String>)>,
     cards: Vec<DeliveryCard>,
-    cards_left: Option<String>,
+    hidden_cards_note: Option<String>,
     /// Destinations of dead deliveries, without deleted ones.
     dead_destinations: Vec<String>,
     idempotency_key: String,
     timeline: Vec<(Timestamp, TimelineLine)>,
     /// Duplicates, each with the time since the event.
     listed_duplicates: Vec<(DuplicateResponse, String)>,
-    unlisted_duplicates: Option<String>,
+    unlisted_duplicates_note: Option<String>,
     body: BodyView,
     has_masked_values: bool,
     cut_note: String,
@@ -125,7 +125,7 @@ pub(super) async fn event_page(
     let cards = load_cards(user, &detail, &responses, &masked_attributes).await?;
     let timeline = TimelineBuilder::new(&detail, &masked_attributes, lang).build();
     let EventDetailResponse { event, sha256, request, deliveries, duplicates, .. } = detail;
-    let left = deliveries.len().saturating_sub(CARDS_MAX);
+    let hidden_cards = deliveries.len().saturating_sub(CARDS_MAX);
     let heading = event.kind.as_ref().map_or(t.title, EventKind::as_str).to_owned();
     let frame = PageFrame::new(user, NavItem::Events, heading.clone());
     let source = event.source.as_deref();
@@ -134,7 +134,7 @@ pub(super) async fn event_page(
     let has_curl = !is_revealed && source != Some(OUTBOX);
     let curl = request.as_ref().zip(address.clone()).filter(|_| has_curl);
     let curl = curl.map(|(request, path)| curl_command(user, request, path, body.full_text()));
-    let unlisted_duplicates = event.duplicate_count > duplicates.len() as u64;
+    let has_unlisted_duplicates = event.duplicate_count > duplicates.len() as u64;
     let gap = |duplicate: &DuplicateResponse| duplicate.seen_at.since(event.received_at);
     let count = |status| deliveries.iter().filter(|other| other.status == status).count() as u64;
     let dead = deliveries.iter().filter(|delivery| delivery.status == DeliveryStatus::Dead);
@@ -149,9 +149,10 @@ pub(super) async fn event_page(
         cards,
         dead_destinations: dead.filter_map(|delivery| delivery.destination.clone()).collect(),
         idempotency_key: user.new_idempotency_key(),
-        cards_left: (left > 0).then(|| lang.count(left as u64, t.delivery_more, t.deliveries_more)),
+        hidden_cards_note: (hidden_cards > 0)
+            .then(|| lang.count(hidden_cards as u64, t.delivery_more, t.deliveries_more)),
         timeline,
-        unlisted_duplicates: unlisted_duplicates
+        unlisted_duplicates_note: has_unlisted_duplicates
             .then(|| fill(t.duplicates_more, &[&lang.number(event.duplicate_count)])),
         listed_duplicates: duplicates
             .into_iter()

@@ -39,7 +39,7 @@ async fn failed_message_shows_reason_text_and_response() {
     let reason = browser.text("#reason").await;
     assert_eq!(reason, "Rejected, will not be retried", "{dead}");
     assert_eq!(browser.text("#text").await, "Your table is ready");
-    let service = browser.text("#said").await;
+    let service = browser.text("#service-response").await;
     assert!(service.contains("131026") && service.contains("Permanent failure"), "{service}");
     assert!(!browser.text("main").await.contains("5511987654321"), "the phone number is masked");
     browser.assert_no_console_errors().await;

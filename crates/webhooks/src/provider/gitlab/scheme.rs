@@ -31,8 +31,8 @@ enum GitlabSecret {
     Signing(SigningSecret),
 }
 
-/// Accepts either. If the request is signed and there is a signing token, only the signature counts:
-/// otherwise a valid token would allow a changed body.
+/// Accepts a request with any of the secrets. If the request is signed and there is a signing token, only
+/// the signature counts: otherwise a valid token would allow a changed body.
 #[derive(Debug)]
 pub(super) struct GitlabScheme(Vec<GitlabSecret>);
 

@@ -315,11 +315,13 @@ impl Engine {
     async fn renew_lease(&self) -> Result<NodeLease, StoreError> {
         let node = &self.shared.node;
         let requested = Instant::now();
-        if !node.is_owner() {
-            node.has_lost_lanes.store(true, Ordering::Release);
-        }
         match self.store.renew_node(node.id()).await? {
             Some(lease) => {
+                // Lanes that noticed the end sleep until they are woken. It may have come while the store
+                // was asked.
+                if !node.is_owner() {
+                    node.has_lost_lanes.store(true, Ordering::Release);
+                }
                 node.extend(requested, lease);
                 self.lead_duties().await?;
                 Ok(lease)

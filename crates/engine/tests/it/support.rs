@@ -117,13 +117,31 @@ pub(crate) async fn receive(
     engine: &Arc<Engine>,
     key: &str,
 ) -> Result<ReceiveOutcome, IngestError> {
+    receive_body(engine, key, format!(r#"{{"order":"{key}"}}"#)).await
+}
+
+/// Makes an engine receive an event with this ordering key and a number of its own.
+pub(crate) async fn receive_ordered(
+    engine: &Arc<Engine>,
+    key: &str,
+    number: usize,
+) -> Result<ReceiveOutcome, IngestError> {
+    let body = format!(r#"{{"key":"{key}","number":{number}}}"#);
+    receive_body(engine, &number.to_string(), body).await
+}
+
+async fn receive_body(
+    engine: &Arc<Engine>,
+    key: &str,
+    body: String,
+) -> Result<ReceiveOutcome, IngestError> {
     let mut headers = HeaderMap::new();
     headers.insert("idempotency-key", key.parse().unwrap());
     let mut request = InboundRequest {
         path: String::new(),
         query: None,
         headers,
-        body: Bytes::from(format!(r#"{{"order":"{key}"}}"#)),
+        body: Bytes::from(body),
         remote: "192.0.2.1".into(),
         memory: BodyReservation::default(),
     };
@@ -168,7 +186,7 @@ pub(crate) async fn start_engine(store: Arc<FaultyStore>, rng: Arc<PanickingRng>
         store,
         clock: Arc::new(SystemClock),
         rng,
-        addresses: AddressPolicy::new(Vec::new()),
+        addresses: AddressPolicy::new(vec!["127.0.0.0/8".parse().unwrap()]),
         programs: AllowedPrograms::default(),
         resolver: Arc::new(UnknownNames),
         env: Arc::new(|_| None),

@@ -15,13 +15,11 @@ use surehook_store::{
     conformance::{FaultyStore, GrantedOwnership, StoreFault::Refused},
     sqlite::SecretKey,
 };
+use surehook_test_servers::shared_url;
 use surehook_types::{ids::NodeId, time::Clock as _};
 use tokio_postgres::NoTls;
 
 use crate::support::{start_engine, wait_for};
-
-#[path = "../../../store/tests/it/postgres/server.rs"]
-mod server;
 
 static PROJECTS: AtomicU32 = AtomicU32::new(0);
 
@@ -45,7 +43,7 @@ impl PostgresNodes {
     pub(crate) async fn start(nodes: usize, changes: Vec<ConfigChange>) -> Option<Self> {
         let number = PROJECTS.fetch_add(1, Ordering::Relaxed);
         let key = SecretKey::parse(&"0a".repeat(32)).unwrap();
-        let mut options = PostgresOptions::new(format!("{}postgres", server::url()?), key);
+        let mut options = PostgresOptions::new(format!("{}postgres", shared_url()?), key);
         options.project = format!("engine_{}_{number}", std::process::id());
         options.statement_timeout = Duration::from_secs(30);
         options.accept_unsafe_server = true;

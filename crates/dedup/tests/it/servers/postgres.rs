@@ -10,9 +10,10 @@ use surehook_dedup::{
     DurableDedupLock, PostgresDedupConfig, PostgresDedupLock,
     conformance::{DedupHarness, run_suite},
 };
+use surehook_test_servers::TestPostgres;
 use tokio_postgres::{Client, Config};
 
-use super::support::{eventually, postgres::TestPostgres};
+use super::support::eventually;
 
 const MINUTE: Duration = Duration::from_secs(60);
 

@@ -8,7 +8,9 @@ use std::{
     time::Duration,
 };
 
-use super::support::{postgres::TestPostgres, redis_server::TestRedis};
+use surehook_test_servers::TestPostgres;
+
+use super::support::redis_server::TestRedis;
 
 const PROCESSES: usize = 8;
 const ROUNDS: usize = 200;

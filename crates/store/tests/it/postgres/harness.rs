@@ -13,10 +13,9 @@ use surehook_core::store::Store;
 use surehook_store::{
     PostgresOptions, PostgresStore, conformance::StoreHarness, sqlite::SecretKey,
 };
+use surehook_test_servers::shared_url;
 use surehook_types::time::Timestamp;
 use tokio_postgres::{Client, NoTls};
-
-use super::server;
 
 static PROJECTS: AtomicU32 = AtomicU32::new(0);
 
@@ -28,7 +27,7 @@ pub(crate) struct PostgresHarness {
 impl PostgresHarness {
     pub(crate) fn new() -> Self {
         let number = PROJECTS.fetch_add(1, Ordering::Relaxed);
-        let url = server::url().expect("a test without its server is skipped before");
+        let url = shared_url().expect("a test without its server is skipped before");
         let mut options = PostgresOptions::new(
             format!("{url}postgres"),
             SecretKey::parse(&"0a".repeat(32)).unwrap(),

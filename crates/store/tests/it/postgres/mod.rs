@@ -1,7 +1,6 @@
 //! The conformance suite on the PostgreSQL store, and tests of that store alone.
 
 pub(crate) mod harness;
-pub(crate) mod server;
 
 use harness::PostgresHarness;
 

@@ -1,6 +1,5 @@
 //! Real servers for the tests, found where `scripts/setup` put them.
 
-pub(crate) mod postgres;
 pub(crate) mod proxy;
 pub(crate) mod redis_server;
 

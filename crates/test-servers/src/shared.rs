@@ -5,23 +5,18 @@
 
 use std::{
     fs::{self, File},
-    net::TcpListener,
-    os::unix::{fs::chown, process::CommandExt as _},
-    path::{Path, PathBuf},
+    net::TcpStream,
+    os::unix::process::CommandExt as _,
+    path::Path,
     process::{Command, Stdio},
     sync::OnceLock,
     time::{Duration, Instant},
 };
 
-use rustix::{
-    fs::{FlockOperation, flock},
-    process::getuid,
-};
+use rustix::fs::{FlockOperation, flock};
 
-/// Set to `1` in the environment, tests whose server is missing are skipped instead of failing.
-const ALLOW_SKIPPED: &str = "SUREHOOK_ALLOW_SKIPPED";
-/// PostgreSQL refuses to run as root; every system has this unprivileged user.
-const UNPRIVILEGED: u32 = 65_534;
+use crate::{command, find_programs, free_port, give_away, run_initdb, target};
+
 /// More than a start takes on a busy machine.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
@@ -42,14 +37,15 @@ struct SharedServer {
 
 static SERVER: OnceLock<Option<SharedServer>> = OnceLock::new();
 
-/// The URL of the server, without a database; `None` if the tests are to be skipped.
-pub(crate) fn url() -> Option<&'static str> {
+/// The URL of the server, without a database; `None` if the tests are to be skipped. It syncs nothing: tests
+/// that need a server as in production start their own.
+pub fn shared_url() -> Option<&'static str> {
     SERVER.get_or_init(use_server).as_ref().map(|server| server.url.as_str())
 }
 
 fn use_server() -> Option<SharedServer> {
     let programs = find_programs()?;
-    let shared = Path::new(env!("CARGO_TARGET_TMPDIR")).join("postgres");
+    let shared = target().join("tmp/postgres");
     fs::create_dir_all(&shared).unwrap();
     let starting = File::create(shared.join("start.lock")).unwrap();
     flock(&starting, FlockOperation::LockExclusive).unwrap();
@@ -62,55 +58,20 @@ fn use_server() -> Option<SharedServer> {
     Some(SharedServer { url, _user: user })
 }
 
-/// The folder of the programs that `scripts/setup` linked below `target/`.
-#[expect(clippy::print_stderr, reason = "the output of a test run shows what was skipped")]
-fn find_programs() -> Option<PathBuf> {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
-    let initdb = target.join("postgres/initdb");
-    if initdb.exists() {
-        // The unprivileged user may not be allowed to look into the folder of the links.
-        return Some(initdb.canonicalize().unwrap().parent().unwrap().to_owned());
-    }
-    let is_skip_allowed = std::env::var_os(ALLOW_SKIPPED).is_some_and(|value| value == "1");
-    assert!(
-        is_skip_allowed,
-        "postgres is not installed; run scripts/setup postgres, or set {ALLOW_SKIPPED}=1 to skip"
-    );
-    eprintln!("skipped: postgres is not installed; run scripts/setup postgres");
-    None
-}
-
 fn port_of(url: &str) -> Option<u16> {
     url.trim_end_matches('/').rsplit_once(':')?.1.parse().ok()
 }
 
 fn answers(url: &str) -> bool {
-    port_of(url).is_some_and(|port| std::net::TcpStream::connect(("127.0.0.1", port)).is_ok())
-}
-
-fn command(program: &Path) -> Command {
-    let mut command = Command::new(program);
-    if getuid().is_root() {
-        command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
-    }
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
-    command
+    port_of(url).is_some_and(|port| TcpStream::connect(("127.0.0.1", port)).is_ok())
 }
 
 #[expect(clippy::zombie_processes, reason = "the watchdog stops the server, and then itself")]
 fn start(programs: &Path, shared: &Path) -> String {
     let folder = tempfile::tempdir().unwrap().keep();
-    if getuid().is_root() {
-        chown(&folder, Some(UNPRIVILEGED), Some(UNPRIVILEGED)).unwrap();
-    }
-    let status = command(&programs.join("initdb"))
-        .current_dir(&folder)
-        .args(["-D", "data", "-U", "postgres", "-A", "trust", "-E", "UTF8"])
-        .args(["--locale=C", "--no-sync", "--no-instructions"])
-        .status()
-        .unwrap();
-    assert!(status.success(), "initdb failed: {status}");
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    give_away(&folder);
+    run_initdb(programs, &folder);
+    let port = free_port();
     // Without syncs: the processes of a test die, not the machine.
     let server = command(&programs.join("postgres"))
         .current_dir(&folder)

@@ -49,6 +49,19 @@ impl TrustStore {
     }
 }
 
+/// The settings for a server that is no destination: it is trusted by the roots of the system, or only by
+/// the authorities in a file.
+pub fn client_config_of_file(ca_file: Option<&Path>) -> Result<ClientConfig, TlsConfigError> {
+    let trust = TrustStore::from_system();
+    let roots = match ca_file {
+        Some(file) => {
+            roots_with(&load("ca", &PemSource::File(file.to_owned()))?, true, &trust)?.into()
+        }
+        None => trust.roots,
+    };
+    Ok(build_default_config(roots))
+}
+
 fn system_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     let system = rustls_native_certs::load_native_certs();

@@ -11,7 +11,10 @@ mod sql;
 pub mod sqlite;
 mod steps;
 
-pub use postgres::{PostgresOpenError, PostgresOptions, PostgresStore};
+pub use postgres::{
+    DatabaseInspection, PostgresOpenError, PostgresOptions, PostgresStore, ServerInspection,
+    inspect_database, rotate_database_key,
+};
 pub use sqlite::{
     OpenError, SqliteOptions, SqliteStore, backup, check_database, inspect, repair, restore,
 };

@@ -372,6 +372,14 @@ pub trait AdminStore: Send + Sync {
     /// A session is stored only if its token still exists; returns whether it was stored.
     async fn add_token(&self, token: ApiToken) -> Result<bool, StoreError>;
 
+    /// Stores the admin token of a start. One that was `generated` is stored only while no admin token is
+    /// valid: of several processes that start together, one has the first token.
+    async fn add_initial_token(
+        &self,
+        token: ApiToken,
+        generated: bool,
+    ) -> Result<InitialTokenResult, StoreError>;
+
     /// All tokens, oldest first, expired ones included.
     async fn list_tokens(&self) -> Result<Vec<ApiToken>, StoreError>;
 
@@ -396,6 +404,16 @@ pub trait AdminStore: Send + Sync {
         id: TokenId,
         now: Timestamp,
     ) -> Result<RemoveTokenResult, StoreError>;
+}
+
+/// The result of storing the admin token of a start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InitialTokenResult {
+    /// There was no token before.
+    First,
+    Stored,
+    /// An admin token is valid already.
+    NotNeeded,
 }
 
 /// The result of removing a token.

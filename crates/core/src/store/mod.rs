@@ -21,9 +21,9 @@ use surehook_messaging::store::MessageStore;
 
 pub use self::{
     admin::{
-        AdminStore, CancelResult, DatabaseHealth, DeadReasonCount, LOGIN_LINKS_MAX, PruneReport,
-        REPLAY_INTERVAL, RemoveTokenResult, ReplayResult, StandbyHealth, StoreCounts, StoreHealth,
-        WaitingCount,
+        AdminStore, CancelResult, DatabaseHealth, DeadReasonCount, InitialTokenResult,
+        LOGIN_LINKS_MAX, PruneReport, REPLAY_INTERVAL, RemoveTokenResult, ReplayResult,
+        StandbyHealth, StoreCounts, StoreHealth, WaitingCount,
     },
     configuration::{
         ConfigChange, ConfigChangeResult, ConfigVersion, Configuration, PastConfiguration,

@@ -38,11 +38,11 @@ use surehook_core::{
         AbandonedClaim, AdminStore, AdmitResult, CancelResult, ClaimBatch, ConfigChange,
         ConfigChangeResult, ConfigVersion, Configuration, CoordinationStore, DatabaseHealth,
         DeliveryDetail, DeliveryFilter, DeliveryRow, DeliveryStore, DuplicateDetail, Duty,
-        EventDetail, EventFilter, EventRow, HeldClaim, HistoryFilter, IngestStore, JoinRequest,
-        JoinResult, LaneAnswer, LaneRequest, LedDuty, ListPage, NewNode, NodeLease, NodesReport,
-        OwnedLane, PageRequest, PruneReport, RecordedDelivery, RemoveTokenResult, ReplayResult,
-        SettleResult, Settlement, Signal, SignalBatch, SignalPosition, Store, StoreCounts,
-        StoreHealth, WaitingCount,
+        EventDetail, EventFilter, EventRow, HeldClaim, HistoryFilter, IngestStore,
+        InitialTokenResult, JoinRequest, JoinResult, LaneAnswer, LaneRequest, LedDuty, ListPage,
+        NewNode, NodeLease, NodesReport, OwnedLane, PageRequest, PruneReport, RecordedDelivery,
+        RemoveTokenResult, ReplayResult, SettleResult, Settlement, Signal, SignalBatch,
+        SignalPosition, Store, StoreCounts, StoreHealth, WaitingCount,
     },
 };
 use surehook_dedup::ClaimKey;
@@ -306,6 +306,7 @@ pass_on! { AdminStore;
     fn list_rollups(query: RollupQuery) -> Vec<(Timestamp, RollupCounts)>;
     fn list_destination_rollups(width: BucketWidth, since: Timestamp) -> Vec<DestinationRollup>;
     fn add_token(token: ApiToken) -> bool;
+    fn add_initial_token(token: ApiToken, generated: bool) -> InitialTokenResult;
     fn list_tokens() -> Vec<ApiToken>;
     fn extend_session(id: TokenId, expires_at: Timestamp) -> ();
     fn add_login_link(link: StoredLoginLink, now: Timestamp) -> ();

@@ -518,6 +518,7 @@ macro_rules! store_conformance {
                     login_links_of_a_removed_token_are_removed,
                     oldest_login_links_are_removed_beyond_the_maximum;
                 tokens: tokens_are_stored_with_all_fields_and_once_per_hash,
+                    one_of_concurrent_starts_stores_the_first_token,
                     adding_a_known_token_updates_role_and_expiry,
                     last_admin_token_cannot_be_removed,
                     removing_a_token_removes_its_sessions,

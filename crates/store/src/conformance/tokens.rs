@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use surehook_core::{
     access::{ApiToken, Role, Session},
-    store::RemoveTokenResult,
+    store::{InitialTokenResult, RemoveTokenResult},
 };
 use surehook_types::ids::TokenId;
 
@@ -51,6 +51,33 @@ pub async fn adding_a_known_token_updates_role_and_expiry(fixture: StoreFixture)
 
     let stored = fixture.list_tokens().await.unwrap();
     assert_eq!(stored, [ApiToken { role: Role::Admin, expires_at: None, ..viewer }]);
+}
+
+pub async fn one_of_concurrent_starts_stores_the_first_token(fixture: StoreFixture) {
+    let expired = ApiToken { expires_at: Some(fixture.now), ..token(&fixture, 9, Role::Admin) };
+    let start = |number| fixture.add_initial_token(token(&fixture, number, Role::Admin), true);
+    let results = tokio::join!(start(1), start(2), start(3));
+    let mut results = [results.0.unwrap(), results.1.unwrap(), results.2.unwrap()];
+    results.sort_by_key(|result| *result != InitialTokenResult::First);
+    assert_eq!(
+        results,
+        [InitialTokenResult::First, InitialTokenResult::NotNeeded, InitialTokenResult::NotNeeded]
+    );
+    let stored = fixture.list_tokens().await.unwrap();
+    let [first] = &stored[..] else { panic!("one token: {stored:?}") };
+
+    // A chosen token is stored beside valid ones.
+    let chosen = token(&fixture, 4, Role::Admin);
+    let result = fixture.add_initial_token(chosen.clone(), false).await.unwrap();
+    assert_eq!(result, InitialTokenResult::Stored);
+
+    // One that has expired does not count.
+    fixture.add_token(expired.clone()).await.unwrap();
+    for old in [first, &chosen] {
+        fixture.add_token(ApiToken { expires_at: Some(fixture.now), ..old.clone() }).await.unwrap();
+    }
+    let result = fixture.add_initial_token(token(&fixture, 5, Role::Admin), true).await.unwrap();
+    assert_eq!(result, InitialTokenResult::Stored);
 }
 
 pub async fn last_admin_token_cannot_be_removed(fixture: StoreFixture) {

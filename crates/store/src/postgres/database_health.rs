@@ -29,7 +29,7 @@ const STANDBYS: &str = "
       FROM pg_stat_replication ORDER BY application_name";
 
 /// Implements `AdminStore::inspect_database`, without the offset of the clocks.
-pub(super) fn inspect(connection: &impl SqlConnection) -> Result<DatabaseHealth> {
+pub(super) fn inspect(connection: &impl SqlConnection, is_standby: bool) -> Result<DatabaseHealth> {
     let server = connection.read_one(SERVER, params![], |row| {
         Ok(DatabaseHealth {
             version: format!("PostgreSQL {}", row.get::<String>(0)?),
@@ -44,6 +44,9 @@ pub(super) fn inspect(connection: &impl SqlConnection) -> Result<DatabaseHealth>
             ..DatabaseHealth::default()
         })
     })?;
+    if is_standby {
+        return Ok(server);
+    }
     let standbys = connection.read_all(STANDBYS, params![], |row| {
         Ok(StandbyHealth {
             name: row.get(0)?,

@@ -110,7 +110,13 @@ impl TransactionError {
         let failure = PostgresFailure::from(error);
         match failure.is_answered() {
             true => Self::NotCommitted(SqlError::Postgres(failure)),
-            false => Self::Unknown(failure),
+            false => {
+                tracing::warn!(
+                    reason = failure.text,
+                    "lost the connection during a commit; its outcome is unknown"
+                );
+                Self::Unknown(failure)
+            }
         }
     }
 

@@ -16,7 +16,9 @@ mod coordination;
 mod database_health;
 mod error;
 mod event_index;
+mod inspection;
 mod pool;
+mod rotation;
 mod schema;
 mod settle;
 mod store;
@@ -39,6 +41,10 @@ use self::{
     settle::SettleDecision,
     transaction::PgTransaction,
     writer::StepWriter,
+};
+pub use self::{
+    inspection::{DatabaseInspection, ServerInspection, inspect_database},
+    rotation::rotate_database_key,
 };
 use crate::{
     sealing::{DataKeys, KEY_ID_BYTES, WrappedDataKey},
@@ -137,6 +143,16 @@ pub enum PostgresOpenError {
     )]
     Newer { found: usize, known: usize },
     #[error(
+        "the data was written by an older version (schema {found}, this version needs {known}); start `surehook serve` once, which migrates it"
+    )]
+    Older { found: usize, known: usize },
+    #[error("another transaction has locked the tables that must be migrated")]
+    Locked,
+    #[error("the database has no data of a gateway (schema {0} does not exist)")]
+    Missing(String),
+    #[error("{0} nodes use the database; stop them first")]
+    InUse(i64),
+    #[error(
         "the secrets in the database are encrypted with the secret key {needed}, but the key given is {found}; \
          give all nodes the same key"
     )]
@@ -174,21 +190,41 @@ fn schema_name(project: &str) -> Result<String, PostgresOpenError> {
     }
 }
 
+/// Removes the tables of a project whose name begins with `bench_`.
+pub async fn remove_benchmark(options: &PostgresOptions) -> Result<(), PostgresOpenError> {
+    if !options.project.starts_with("bench_") {
+        return Err(PostgresOpenError::Project(options.project.clone()));
+    }
+    let connector = new_connector(options, false)?;
+    let remove =
+        format!("SET statement_timeout = 0; DROP SCHEMA \"{}\" CASCADE", connector.schema());
+    let connection = connector.open().await?;
+    connection.client.batch_execute(&remove).await.map_err(PostgresFailure::from)?;
+    Ok(())
+}
+
+fn new_connector(
+    options: &PostgresOptions,
+    reads_only: bool,
+) -> Result<Connector, PostgresOpenError> {
+    let config: Config = options.url.parse().map_err(|_| PostgresOpenError::Url)?;
+    Ok(Connector::new(
+        config,
+        options.tls.clone(),
+        schema_name(&options.project)?,
+        options.statement_timeout,
+        options.prepared_statements,
+        reads_only,
+    ))
+}
+
 impl PostgresStore {
     /// Connects, checks the server, and migrates the schema.
     pub async fn open(
         options: &PostgresOptions,
         now: Timestamp,
     ) -> Result<Self, PostgresOpenError> {
-        let config: Config = options.url.parse().map_err(|_| PostgresOpenError::Url)?;
-        let schema = schema_name(&options.project)?;
-        let mut connector = Connector::new(
-            config,
-            options.tls.clone(),
-            schema,
-            options.statement_timeout,
-            options.prepared_statements,
-        );
+        let mut connector = new_connector(options, false)?;
         let mut first = connector.open().await?;
         let settings = schema::check_server(
             &first.client,
@@ -201,9 +237,32 @@ impl PostgresStore {
         drop(first);
         let connector = Arc::new(connector);
         let writers = Pool::new(Arc::clone(&connector), 1);
+        let created_at = Some(now);
+        let data_keys = open_data_keys(&writers, options.secret_key.clone(), created_at).await?;
+        Self::start(connector, writers, data_keys, options.queue_max)
+    }
+
+    /// Opens what a gateway has written, for reading alone: the server refuses every write. The server may
+    /// be a standby.
+    pub async fn open_read_only(options: &PostgresOptions) -> Result<Self, PostgresOpenError> {
+        let connector = new_connector(options, true)?;
+        let first = connector.open().await?;
+        schema::check_version(&first.client, connector.schema()).await?;
+        drop(first);
+        let connector = Arc::new(connector);
+        let readers = Pool::new(Arc::clone(&connector), 1);
+        let data_keys = open_data_keys(&readers, options.secret_key.clone(), None).await?;
+        Self::start(connector, readers, data_keys, options.queue_max)
+    }
+
+    fn start(
+        connector: Arc<Connector>,
+        writers: Pool,
+        data_keys: DataKeys,
+        queue_max: usize,
+    ) -> Result<Self, PostgresOpenError> {
         let readers = Pool::new(Arc::clone(&connector), READERS);
         let coordination = Pool::new(Arc::clone(&connector), 1);
-        let data_keys = open_data_keys(&writers, options.secret_key.clone(), now).await?;
         let part = rand_part()?;
         let writer = StepWriter::start(writers, part);
         let state = |connections, part| {
@@ -217,7 +276,7 @@ impl PostgresStore {
         let settler = Committer::start(SETTLERS, settle::BATCH_MAX, move |settlements| {
             settle::run_batch(&settling, settlements);
         });
-        let (data_keys, queue_max) = (Arc::new(data_keys), options.queue_max);
+        let data_keys = Arc::new(data_keys);
         let published = Notify::new();
         Ok(Self {
             writer,
@@ -309,34 +368,52 @@ const DATA_KEY: &str = "SELECT id, wrapped, wrapped_by FROM data_keys";
 const INSERT_DATA_KEY: &str = "
     INSERT INTO data_keys (id, wrapped, wrapped_by, created_at) VALUES (?1, ?2, ?3, ?4)";
 
-/// Reads the data key of the project, or creates it.
+/// Reads the data key of the project. Without one, creates it at the time `created_at`, if that is given.
 async fn open_data_keys(
     pool: &Pool,
     secret_key: SecretKey,
-    now: Timestamp,
+    created_at: Option<Timestamp>,
 ) -> Result<DataKeys, PostgresOpenError> {
     let found = secret_key.id();
     let open = move |connection: &PgConnection<'_>| {
-        let read = |row: &dyn sql::SqlRow| {
-            let id: [u8; KEY_ID_BYTES] = row.get(0)?;
-            let by = SecretKeyId::from_bytes(row.get(2)?);
-            Ok(WrappedDataKey { id, wrapped: row.get(1)?, by })
-        };
-        let Some(stored) = connection.find_one(DATA_KEY, params![], read)? else {
-            let (keys, WrappedDataKey { id, wrapped, by }) = DataKeys::generate(&secret_key)?;
-            let values = params![id, wrapped, by.to_bytes(), now.as_millis()];
-            connection.run(INSERT_DATA_KEY, values)?;
-            return Ok(Ok(keys));
+        let stored = match (read_data_key(connection)?, created_at) {
+            (Some(stored), _) => stored,
+            (None, Some(now)) => return store_data_key(connection, &secret_key, now).map(Ok),
+            (None, None) => return Err(SqlError::RowMissing),
         };
         if stored.by != secret_key.id() {
             return Ok(Err(stored.by));
         }
-        let keys = DataKeys::unwrap(&secret_key, &stored)?;
-        keys.map(Ok).ok_or_else(|| SqlError::Unstorable("the data key is damaged".to_owned()))
+        unwrap_data_key(&secret_key, &stored).map(Ok)
     };
-    let opened = run_blocking(pool, Access::WriteAlone, open).await;
-    match opened.map_err(|error| PostgresOpenError::Database(error.to_string()))? {
-        Ok(keys) => Ok(keys),
-        Err(needed) => Err(PostgresOpenError::SecretKeyWrong { needed, found }),
+    let access = if created_at.is_some() { Access::WriteAlone } else { Access::Read };
+    match run_blocking(pool, access, open).await {
+        Ok(Ok(keys)) => Ok(keys),
+        Ok(Err(needed)) => Err(PostgresOpenError::SecretKeyWrong { needed, found }),
+        Err(error) => Err(PostgresOpenError::Database(error.to_string())),
     }
+}
+
+fn read_data_key(connection: &PgConnection<'_>) -> sql::Result<Option<WrappedDataKey>> {
+    connection.find_one(DATA_KEY, params![], |row| {
+        let id: [u8; KEY_ID_BYTES] = row.get(0)?;
+        let by = SecretKeyId::from_bytes(row.get(2)?);
+        Ok(WrappedDataKey { id, wrapped: row.get(1)?, by })
+    })
+}
+
+fn unwrap_data_key(secret_key: &SecretKey, stored: &WrappedDataKey) -> sql::Result<DataKeys> {
+    let damaged = || SqlError::Unstorable("the data key is damaged".to_owned());
+    DataKeys::unwrap(secret_key, stored)?.ok_or_else(damaged)
+}
+
+/// Creates a random data key and stores it, encrypted with the secret key.
+fn store_data_key(
+    connection: &PgConnection<'_>,
+    secret_key: &SecretKey,
+    now: Timestamp,
+) -> sql::Result<DataKeys> {
+    let (keys, WrappedDataKey { id, wrapped, by }) = DataKeys::generate(secret_key)?;
+    connection.run(INSERT_DATA_KEY, params![id, wrapped, by.to_bytes(), now.as_millis()])?;
+    Ok(keys)
 }

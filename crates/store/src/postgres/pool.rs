@@ -64,6 +64,8 @@ pub(super) struct Connector {
     schema: String,
     statement_timeout: Duration,
     pub(super) prepares: bool,
+    /// No transaction may write.
+    reads_only: bool,
     /// Set in each transaction that writes, if the role or database has less.
     pub(super) raises_synchronous_commit: bool,
     /// Why the last connection could not be opened.
@@ -83,6 +85,7 @@ impl Connector {
         schema: String,
         statement_timeout: Duration,
         prepares: bool,
+        reads_only: bool,
     ) -> Self {
         config.connect_timeout(CONNECT_TIMEOUT);
         if config.get_application_name().is_none() {
@@ -100,6 +103,7 @@ impl Connector {
             schema,
             statement_timeout,
             prepares,
+            reads_only,
             raises_synchronous_commit,
             unreachable,
         }
@@ -115,10 +119,15 @@ impl Connector {
     /// long as the connection lives.
     fn settings(&self, scope: &str) -> String {
         let timeout = self.statement_timeout.as_millis();
+        let read_only = match (self.reads_only, scope) {
+            (false, _) => "",
+            (true, "LOCAL") => "SET LOCAL transaction_read_only = on;",
+            (true, _) => "SET SESSION default_transaction_read_only = on;",
+        };
         format!(
             "SET {scope} search_path = \"{}\"; SET {scope} statement_timeout = {timeout};
              SET {scope} idle_in_transaction_session_timeout = {timeout};
-             SET {scope} plan_cache_mode = force_custom_plan; SET {scope} jit = off;",
+             SET {scope} plan_cache_mode = force_custom_plan; SET {scope} jit = off; {read_only}",
             self.schema
         )
     }
@@ -131,7 +140,14 @@ impl Connector {
     pub(super) async fn open(&self) -> Result<PooledClient, PostgresFailure> {
         let opened = self.try_open().await;
         let failure = opened.as_ref().err().map(ToString::to_string);
-        *self.unreachable.lock().unwrap_or_else(PoisonError::into_inner) = failure;
+        let mut unreachable = self.unreachable.lock().unwrap_or_else(PoisonError::into_inner);
+        match (&*unreachable, &failure) {
+            (None, Some(reason)) => tracing::warn!(reason, "the database cannot be reached"),
+            (Some(_), None) => tracing::info!("the database can be reached again"),
+            (None, None) | (Some(_), Some(_)) => {}
+        }
+        *unreachable = failure;
+        drop(unreachable);
         opened
     }
 

@@ -4,7 +4,7 @@
 //! that locks the row with the version: of several nodes that start together one migrates, and the others
 //! find the work done.
 
-use tokio_postgres::{Client, error::SqlState};
+use tokio_postgres::{Client, SimpleQueryMessage, error::SqlState};
 
 use super::{PostgresOpenError, error::PostgresFailure};
 
@@ -24,11 +24,27 @@ const CREATE_VERSION: &str = "
     );
     INSERT INTO schema_version (id, version) VALUES (1, 0) ON CONFLICT (id) DO NOTHING;";
 
+/// How often a start waits for the lock of another node that migrates, or of a long transaction: a minute.
+const LOCK_TRIES_MAX: u32 = 30;
+
 /// Creates or migrates the schema. The search path of the client is the schema.
 pub(super) async fn migrate(client: &mut Client, schema: &str) -> Result<(), PostgresOpenError> {
     if read_version(client).await? != Some(MIGRATIONS.len()) {
         create_schema(client, schema).await?;
     }
+    let mut tries = 1;
+    loop {
+        match run_migrations(client).await {
+            Err(PostgresOpenError::Locked) if tries < LOCK_TRIES_MAX => {
+                tracing::info!("waiting for another node that migrates the database");
+                tries += 1;
+            }
+            done => return done,
+        }
+    }
+}
+
+async fn run_migrations(client: &mut Client) -> Result<(), PostgresOpenError> {
     loop {
         let transaction = client.transaction().await.map_err(PostgresFailure::from)?;
         // Behind a long transaction, the nodes that run would wait for this one.
@@ -39,19 +55,55 @@ pub(super) async fn migrate(client: &mut Client, schema: &str) -> Result<(), Pos
         let row = transaction
             .query_one("SELECT version FROM schema_version WHERE id = 1 FOR UPDATE", &[])
             .await
-            .map_err(PostgresFailure::from)?;
+            .map_err(locked_or_failed)?;
         let version = usize::try_from(row.get::<_, i64>(0)).unwrap_or(usize::MAX);
         if version > MIGRATIONS.len() + NEWER_SUPPORTED {
             return Err(PostgresOpenError::Newer { found: version, known: MIGRATIONS.len() });
         }
         let Some(migration) = MIGRATIONS.get(version) else { return Ok(()) };
         tracing::info!(version = version + 1, "migrating the database");
-        transaction.batch_execute(migration).await.map_err(PostgresFailure::from)?;
+        transaction.batch_execute(migration).await.map_err(locked_or_failed)?;
         transaction
             .execute("UPDATE schema_version SET version = version + 1 WHERE id = 1", &[])
             .await
             .map_err(PostgresFailure::from)?;
         transaction.commit().await.map_err(PostgresFailure::from)?;
+    }
+}
+
+fn locked_or_failed(error: tokio_postgres::Error) -> PostgresOpenError {
+    match error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) {
+        true => PostgresOpenError::Locked,
+        false => PostgresFailure::from(error).into(),
+    }
+}
+
+/// Refuses a schema that this version cannot read.
+pub(super) async fn check_version(client: &Client, schema: &str) -> Result<(), PostgresOpenError> {
+    let known = MIGRATIONS.len();
+    match find_version(client, schema).await? {
+        None => Err(PostgresOpenError::Missing(schema.to_owned())),
+        Some(found) if found < known => Err(PostgresOpenError::Older { found, known }),
+        Some(found) if found > known + NEWER_SUPPORTED => {
+            Err(PostgresOpenError::Newer { found, known })
+        }
+        Some(_) => Ok(()),
+    }
+}
+
+/// The version of a schema, whatever the search path is; `None` if it does not exist.
+pub(super) async fn find_version(
+    client: &Client,
+    schema: &str,
+) -> Result<Option<usize>, PostgresOpenError> {
+    let sql = format!("SELECT version FROM \"{schema}\".schema_version WHERE id = 1");
+    match client.simple_query(&sql).await {
+        Ok(messages) => Ok(messages.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
+            _ => None,
+        })),
+        Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => Ok(None),
+        Err(error) => Err(PostgresFailure::from(error).into()),
     }
 }
 

@@ -33,11 +33,11 @@ use surehook_core::{
         AbandonedClaim, AdminStore, AdmitResult, CancelResult, ClaimBatch, ConfigChange,
         ConfigChangeResult, ConfigVersion, Configuration, CoordinationStore, DatabaseHealth,
         DeliveryDetail, DeliveryFilter, DeliveryRow, DeliveryStore, DuplicateDetail, Duty,
-        EventDetail, EventFilter, EventRow, HeldClaim, HistoryFilter, IngestStore, JoinRequest,
-        JoinResult, LaneAnswer, LaneRequest, LedDuty, ListPage, NewNode, NodeLease, NodesReport,
-        OwnedLane, PageRequest, PruneReport, RecordedDelivery, RemoveTokenResult, ReplayResult,
-        SettleResult, Settlement, Signal, SignalBatch, SignalPosition, StoreCounts, StoreHealth,
-        WaitingCount,
+        EventDetail, EventFilter, EventRow, HeldClaim, HistoryFilter, IngestStore,
+        InitialTokenResult, JoinRequest, JoinResult, LaneAnswer, LaneRequest, LedDuty, ListPage,
+        NewNode, NodeLease, NodesReport, OwnedLane, PageRequest, PruneReport, RecordedDelivery,
+        RemoveTokenResult, ReplayResult, SettleResult, Settlement, Signal, SignalBatch,
+        SignalPosition, StoreCounts, StoreHealth, WaitingCount,
     },
 };
 use surehook_dedup::ClaimKey;
@@ -570,7 +570,7 @@ impl AdminStore for PostgresStore {
     }
 
     async fn inspect_database(&self) -> Result<Option<DatabaseHealth>, StoreError> {
-        self.read(|db| database_health::inspect(db)).await.map(Some)
+        self.read(|db| database_health::inspect(db, false)).await.map(Some)
     }
 
     async fn wait_for_failure(&self) -> String {
@@ -601,6 +601,18 @@ impl AdminStore for PostgresStore {
         let add = move |tx: &mut PgTransaction<'_>| {
             coordination::raise_tokens_version(tx)?;
             tokens::add(tx, &token)
+        };
+        self.writer.write(add).await
+    }
+
+    async fn add_initial_token(
+        &self,
+        token: ApiToken,
+        generated: bool,
+    ) -> Result<InitialTokenResult, StoreError> {
+        let add = move |tx: &mut PgTransaction<'_>| {
+            coordination::raise_tokens_version(tx)?;
+            tokens::add_initial(tx, &token, generated)
         };
         self.writer.write(add).await
     }

@@ -70,10 +70,10 @@ use surehook_core::{
         ConfigChangeResult, ConfigVersion, Configuration, CoordinationStore, DatabaseHealth,
         DeliveryDetail, DeliveryFilter, DeliveryRow, DeliveryStore, DuplicateDetail, Duty,
         DutyTerm, EventDetail, EventFilter, EventRow, HeldClaim, HistoryFilter, IngestStore,
-        JoinRequest, JoinResult, LaneAnswer, LaneRequest, LedDuty, ListPage, NewNode, NodeLease,
-        NodesReport, OwnedLane, PageRequest, PruneReport, RecordedDelivery, RemoveTokenResult,
-        ReplayResult, SettleResult, Settlement, Signal, SignalBatch, SignalPosition, StoreCounts,
-        StoreHealth, WaitingCount,
+        InitialTokenResult, JoinRequest, JoinResult, LaneAnswer, LaneRequest, LedDuty, ListPage,
+        NewNode, NodeLease, NodesReport, OwnedLane, PageRequest, PruneReport, RecordedDelivery,
+        RemoveTokenResult, ReplayResult, SettleResult, Settlement, Signal, SignalBatch,
+        SignalPosition, StoreCounts, StoreHealth, WaitingCount,
     },
 };
 use surehook_dedup::ClaimKey;
@@ -895,6 +895,17 @@ impl AdminStore for SqliteStore {
         let is_added = self.writer.write(move |tx| tokens::add(tx, &token)).await?;
         self.nodes.count_token_change();
         Ok(is_added)
+    }
+
+    async fn add_initial_token(
+        &self,
+        token: ApiToken,
+        generated: bool,
+    ) -> Result<InitialTokenResult, StoreError> {
+        let result =
+            self.writer.write(move |tx| tokens::add_initial(tx, &token, generated)).await?;
+        self.nodes.count_token_change();
+        Ok(result)
     }
 
     async fn list_tokens(&self) -> Result<Vec<ApiToken>, StoreError> {

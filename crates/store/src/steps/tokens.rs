@@ -2,7 +2,7 @@
 
 use surehook_core::{
     access::{ApiToken, Session},
-    store::RemoveTokenResult,
+    store::{InitialTokenResult, RemoveTokenResult},
 };
 use surehook_types::{ids::TokenId, time::Timestamp};
 
@@ -51,6 +51,27 @@ pub(crate) fn add(connection: &impl SqlConnection, token: &ApiToken) -> Result<b
     }
     connection.run(ADD, values)?;
     Ok(true)
+}
+
+const ANY: &str = "SELECT 1 FROM tokens LIMIT 1";
+const VALID_ADMIN: &str = "
+    SELECT 1 FROM tokens
+     WHERE role = 'admin' AND is_session = 0 AND namespaces IS NULL
+       AND (expires_at > ?1 OR expires_at IS NULL)
+     LIMIT 1";
+
+/// Implements `AdminStore::add_initial_token`.
+pub(crate) fn add_initial(
+    connection: &impl SqlConnection,
+    token: &ApiToken,
+    generated: bool,
+) -> Result<InitialTokenResult> {
+    if generated && connection.exists(VALID_ADMIN, params![token.created_at.as_millis()])? {
+        return Ok(InitialTokenResult::NotNeeded);
+    }
+    let is_first = !connection.exists(ANY, params![])?;
+    add(connection, token)?;
+    Ok(if is_first { InitialTokenResult::First } else { InitialTokenResult::Stored })
 }
 
 const EXTEND_SESSION: &str = "UPDATE tokens SET expires_at = ?2 WHERE id = ?1 AND is_session = 1";

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use tempfile::TempDir;
 
-use crate::gateway::{Gateway, GatewayConfig};
+use crate::gateway::{DatabaseProject, Gateway, GatewayConfig};
 use crate::load::{LoadPlan, StopCondition};
 use crate::load::{LoadResult, generate_load};
 use crate::options::{BenchOptions, value_name};
@@ -75,6 +75,20 @@ impl BenchRun {
     /// Starts a gateway with an empty store.
     pub(crate) async fn start_gateway(&self, config: &GatewayConfig) -> Result<Gateway> {
         Gateway::start(&self.exe, self.new_path("gateway"), config).await
+    }
+
+    /// Starts a node on a project of a database.
+    pub(crate) async fn start_node(
+        &self,
+        config: &GatewayConfig,
+        project: &DatabaseProject,
+    ) -> Result<Gateway> {
+        Gateway::start_node(&self.exe, self.new_path("node"), config, project).await
+    }
+
+    /// Removes what nodes that have ended left in the database.
+    pub(crate) fn remove_project(&self, project: &DatabaseProject) -> Result<()> {
+        project.remove(&self.exe)
     }
 
     /// Starts a gateway on a folder that may be that of an earlier gateway.

@@ -1,5 +1,6 @@
 //! The measured gateway: its configuration, process and data folder.
 
+use std::fmt;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -71,7 +72,17 @@ impl Gateway {
     /// until it is ready.
     pub(crate) async fn start(exe: &Path, folder: PathBuf, config: &GatewayConfig) -> Result<Self> {
         fs::create_dir(&folder)?;
-        Self::open(exe, folder, config, START_TIMEOUT).await
+        Self::open(exe, folder, config, None, START_TIMEOUT).await
+    }
+
+    /// Starts a node on a project of a database, which may be empty.
+    pub(crate) async fn start_node(
+        exe: &Path,
+        folder: PathBuf,
+        config: &GatewayConfig,
+        project: &DatabaseProject,
+    ) -> Result<Self> {
+        Self::open(exe, folder, config, Some(project.clone()), START_TIMEOUT).await
     }
 
     /// Starts a gateway with the store that an earlier one left in `folder`, or with an empty one.
@@ -80,20 +91,23 @@ impl Gateway {
         folder: PathBuf,
         config: &GatewayConfig,
     ) -> Result<Self> {
-        Self::open(exe, folder, config, RESTART_TIMEOUT).await
+        Self::open(exe, folder, config, None, RESTART_TIMEOUT).await
     }
 
     async fn open(
         exe: &Path,
         folder: PathBuf,
         config: &GatewayConfig,
+        project: Option<DatabaseProject>,
         timeout: Duration,
     ) -> Result<Self> {
         fs::create_dir_all(folder.join("data"))
             .with_context(|| format!("cannot create {}", folder.display()))?;
         fs::write(folder.join("surehook.toml"), &config.0)?;
-        let token = format!("{:016x}{:016x}", random_u64(), random_u64());
-        let launch = GatewayLaunch { exe: exe.to_owned(), folder, addr: free_addr()?, token };
+        // All nodes of a project have the same.
+        let token = project.as_ref().map_or_else(random_hex, |project| project.token.clone());
+        let launch =
+            GatewayLaunch { exe: exe.to_owned(), folder, addr: free_addr()?, token, project };
         let mut child = launch.start()?;
         child.wait_until_ready("/readyz", timeout).await?;
         Ok(Self { child, launch })
@@ -161,20 +175,77 @@ struct GatewayLaunch {
     folder: PathBuf,
     addr: SocketAddr,
     token: String,
+    project: Option<DatabaseProject>,
+}
+
+/// A project of a database: the store of one gateway, or of several nodes.
+#[derive(Clone)]
+pub(crate) struct DatabaseProject {
+    url: String,
+    name: String,
+    secret_key: String,
+    token: String,
+}
+
+/// Without the URL, which may have a password.
+impl fmt::Debug for DatabaseProject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DatabaseProject").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl DatabaseProject {
+    pub(crate) fn new(url: &str) -> Self {
+        let name = format!("bench_{:016x}", random_u64());
+        let secret_key = format!("{}{}", random_hex(), random_hex());
+        Self { url: url.to_owned(), name, secret_key, token: random_hex() }
+    }
+
+    /// Names it in the environment: arguments are shown in the list of processes.
+    fn set_environment(&self, command: &mut Command) {
+        command.env("SUREHOOK_DATABASE", &self.url);
+        command.env("SUREHOOK_POSTGRES__PROJECT", &self.name);
+        command.env("SUREHOOK_SECRET_KEY", &self.secret_key);
+    }
+
+    /// Removes its tables. No node may run.
+    pub(crate) fn remove(&self, exe: &Path) -> Result<()> {
+        let mut command = new_command(exe);
+        command.arg("bench-cleanup");
+        self.set_environment(&mut command);
+        let output = command.output()?;
+        let text = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "the tables of {} are left: {text}", self.name);
+        Ok(())
+    }
+}
+
+fn random_hex() -> String {
+    format!("{:016x}{:016x}", random_u64(), random_u64())
+}
+
+/// Settings from the shell would make the result impossible to compare with another run.
+fn new_command(exe: &Path) -> Command {
+    let mut command = Command::new(exe);
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"SUREHOOK_") {
+            command.env_remove(name);
+        }
+    }
+    command
 }
 
 impl GatewayLaunch {
     fn start(&self) -> Result<ServerProcess> {
-        let mut command = Command::new(&self.exe);
-        // Settings from the shell would make the result impossible to compare with another run.
-        for (name, _) in std::env::vars_os() {
-            if name.as_encoded_bytes().starts_with(b"SUREHOOK_") {
-                command.env_remove(name);
-            }
-        }
+        let mut command = new_command(&self.exe);
         command.arg("serve");
         command.arg("--config").arg(self.folder.join("surehook.toml"));
-        command.arg("--data").arg(self.folder.join("data"));
+        match &self.project {
+            Some(project) => project.set_environment(&mut command),
+            None => {
+                command.arg("--data").arg(self.folder.join("data"));
+            }
+        }
         command.arg("--listen").arg(self.addr.to_string());
         command.env("SUREHOOK_ADMIN_TOKEN", &self.token);
         ServerProcess::start("gateway", &mut command, self.addr, &self.folder.join("gateway.log"))

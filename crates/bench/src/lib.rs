@@ -14,6 +14,7 @@ mod bench_run;
 mod clock;
 mod control;
 mod dashboard;
+mod database;
 mod gateway;
 mod growth;
 mod idempotency;
@@ -42,6 +43,7 @@ mod whatsapp;
 pub use attack::{AttackReport, GoodputReport};
 pub use backlog::BacklogReport;
 pub use dashboard::{DashboardPageReport, DashboardReport};
+pub use database::{DatabaseRates, DatabaseReport};
 pub use growth::{GrowthRates, GrowthReport};
 pub use idempotency::IdempotencyReport;
 pub use isolation::IsolationReport;
@@ -83,6 +85,9 @@ async fn measure(options: BenchOptions) -> Result<BenchReport> {
     let mut machine = MachineInfo::read(run.folder());
     let other_processes = OtherProcessesMeter::start();
     let results = match run.options.only {
+        _ if run.options.database.is_some() => {
+            BenchResults::Database(database::measure(&run).await?)
+        }
         Some(BenchPhase::Backlog) => BenchResults::Backlog(backlog::measure(&run).await?),
         Some(BenchPhase::Isolation) => BenchResults::Isolation(isolation::measure(&run).await?),
         Some(BenchPhase::Replay) => BenchResults::Replay(replay::measure(&run).await?),

@@ -33,7 +33,8 @@ use crate::response::{EventVerdict, check_response};
 /// A load: what to send, where, and for how long.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadPlan {
-    pub(crate) addr: SocketAddr,
+    /// The nodes; each connection goes to one of them.
+    pub(crate) addrs: Vec<SocketAddr>,
     pub(crate) sources: Vec<String>,
     /// Connections per source.
     pub(crate) connections: usize,
@@ -80,7 +81,7 @@ impl LoadPlan {
         body_bytes: usize,
     ) -> Self {
         Self {
-            addr,
+            addrs: vec![addr],
             sources: vec![source.to_owned()],
             connections,
             body_bytes,
@@ -106,12 +107,14 @@ impl LoadPlan {
     fn sender(&self, index: usize, total: usize, series: &KeySeries) -> Result<LoadSender> {
         // Consecutive requests go to different sources.
         let source = &self.sources[index % self.sources.len()];
+        let addr =
+            *self.addrs.get(index % self.addrs.len().max(1)).context("a load needs a server")?;
         let share = |whole: u64| {
             let (index, total) = (index as u64, total as u64);
             whole / total + u64::from(index < whole % total)
         };
         Ok(LoadSender {
-            request: RequestTemplate::new(self.addr, source, series, self.shape, self.body_bytes)?,
+            request: RequestTemplate::new(addr, source, series, self.shape, self.body_bytes)?,
             key_sequence: KeySequence {
                 first: index as u64,
                 step: total as u64,

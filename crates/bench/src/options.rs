@@ -8,6 +8,7 @@ use clap::{Parser, ValueEnum};
 use serde::Serialize;
 
 use crate::dashboard::DASHBOARD_EVENTS_MIN;
+use crate::database::DATABASE_PHASES;
 use crate::request::BODY_BYTES_MIN;
 
 /// What to measure and with how much load: the options of `surehook bench`.
@@ -44,6 +45,13 @@ pub struct BenchOptions {
     /// [default: filled anew and removed at the end]
     #[arg(long, value_name = "FOLDER")]
     pub filled_store: Option<PathBuf>,
+    /// Compare gateways on this PostgreSQL database with one on the embedded store, with 64 and 256
+    /// connections; the URL can be in a variable: `env:NAME`
+    #[arg(long, value_name = "URL")]
+    pub database: Option<String>,
+    /// Nodes on the database that are measured besides a single one
+    #[arg(long, default_value_t = 1, requires = "database")]
+    pub nodes: usize,
     /// Parent of the data folder; if the default is in memory, choose a real disk [default: the
     /// system's temporary folder]
     #[arg(long)]
@@ -75,6 +83,11 @@ impl BenchOptions {
             "`dashboard_events` is {}; the pages need at least {DASHBOARD_EVENTS_MIN}",
             self.dashboard_events,
         );
+        ensure!((1..=16).contains(&self.nodes), "`nodes` must be between 1 and 16");
+        if self.database.is_some() {
+            let only = self.only.is_none_or(|only| DATABASE_PHASES.contains(&only));
+            ensure!(only, "with `database`, `only` is one of receive, duplicates and delivered");
+        }
         ensure!(self.stored_events > 0, "`stored_events` is 0; a filled store needs at least 1");
         ensure!(self.page_samples > 0, "`page_samples` is 0; a page needs at least 1");
         ensure!(

@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::attack::AttackReport;
 use crate::backlog::BacklogReport;
 use crate::dashboard::DashboardReport;
+use crate::database::DatabaseReport;
 use crate::growth::GrowthReport;
 use crate::idempotency::IdempotencyReport;
 use crate::isolation::IsolationReport;
@@ -42,6 +43,7 @@ pub enum BenchResults {
     Attack(AttackReport),
     Idempotency(IdempotencyReport),
     Growth(GrowthReport),
+    Database(DatabaseReport),
 }
 
 /// The options that affect the numbers.

@@ -51,20 +51,20 @@ pub(crate) async fn measure(run: &BenchRun) -> Result<Vec<PhaseReport>> {
 
 /// The result of one phase in one round.
 #[derive(Debug)]
-struct PhaseSample {
-    per_second: f64,
+pub(crate) struct PhaseSample {
+    pub(crate) per_second: f64,
     latency: LatencySummary,
     cpu_per_event: Option<Duration>,
     rss_peak_bytes: Option<u64>,
-    delivery: Option<DeliverySample>,
+    pub(crate) delivery: Option<DeliverySample>,
 }
 
 #[derive(Debug)]
-struct DeliverySample {
+pub(crate) struct DeliverySample {
     drain: Duration,
     first_attempt_latency: LatencySummary,
     half_load_per_second: f64,
-    half_load_first_attempt_latency: LatencySummary,
+    pub(crate) half_load_first_attempt_latency: LatencySummary,
     duplicate_arrivals: u64,
 }
 
@@ -96,36 +96,47 @@ impl MeasurementRound<'_> {
         }
         // Started after the limit server has ended: an idle gateway must not use its cores.
         if self.servers.is_none() {
-            let sink = self.run.start_sink(SinkMode::Answer).await?;
-            let config = GatewayConfig::default().source(SOURCE_RECEIVE).connected(
-                SOURCE_DELIVERED,
-                "sink",
-                sink.addr(),
-            );
-            self.servers = Some((self.run.start_gateway(&config).await?, sink));
+            self.servers = Some(start_servers(self.run).await?);
         }
         let (gateway, sink) = self.servers.as_ref().context("the servers were not started")?;
-        match phase {
-            BenchPhase::Receive => {
-                measure_with_usage(
-                    &gateway.child,
-                    self.run.default_plan(gateway.child.addr(), SOURCE_RECEIVE),
-                )
-                .await
-            }
-            BenchPhase::Duplicates => measure_duplicates(self.run, &gateway.child).await,
-            BenchPhase::Delivered => measure_delivered(self.run, &gateway.child, sink).await,
-            BenchPhase::Limit
-            | BenchPhase::Backlog
-            | BenchPhase::Isolation
-            | BenchPhase::Replay
-            | BenchPhase::RateLimit
-            | BenchPhase::WhatsApp
-            | BenchPhase::Dashboard
-            | BenchPhase::Attack
-            | BenchPhase::Idempotency
-            | BenchPhase::Growth => anyhow::bail!("{phase} is not a phase of a round"),
-        }
+        measure_gateway(phase, &gateway.child, sink, |source| {
+            self.run.default_plan(gateway.child.addr(), source)
+        })
+        .await
+    }
+}
+
+/// The configuration of a gateway for all phases.
+pub(crate) fn phases_config(sink: &SinkProcess) -> GatewayConfig {
+    GatewayConfig::default().source(SOURCE_RECEIVE).connected(SOURCE_DELIVERED, "sink", sink.addr())
+}
+
+async fn start_servers(run: &BenchRun) -> Result<(Gateway, SinkProcess)> {
+    let sink = run.start_sink(SinkMode::Answer).await?;
+    Ok((run.start_gateway(&phases_config(&sink)).await?, sink))
+}
+
+/// Measures one phase of a gateway that runs; `plan` gives the load to a source.
+pub(crate) async fn measure_gateway(
+    phase: BenchPhase,
+    gateway: &ServerProcess,
+    sink: &SinkProcess,
+    plan: impl Fn(&str) -> LoadPlan,
+) -> Result<PhaseSample> {
+    match phase {
+        BenchPhase::Receive => measure_with_usage(gateway, plan(SOURCE_RECEIVE)).await,
+        BenchPhase::Duplicates => measure_duplicates(gateway, plan(SOURCE_RECEIVE)).await,
+        BenchPhase::Delivered => measure_delivered(gateway, sink, plan(SOURCE_DELIVERED)).await,
+        BenchPhase::Limit
+        | BenchPhase::Backlog
+        | BenchPhase::Isolation
+        | BenchPhase::Replay
+        | BenchPhase::RateLimit
+        | BenchPhase::WhatsApp
+        | BenchPhase::Dashboard
+        | BenchPhase::Attack
+        | BenchPhase::Idempotency
+        | BenchPhase::Growth => anyhow::bail!("{phase} is not a phase of a round"),
     }
 }
 
@@ -135,20 +146,19 @@ async fn measure_with_usage(child: &ServerProcess, plan: LoadPlan) -> Result<Pha
     Ok(PhaseSample::new(&outcome, meter.read()))
 }
 
-async fn measure_duplicates(run: &BenchRun, gateway: &ServerProcess) -> Result<PhaseSample> {
+async fn measure_duplicates(gateway: &ServerProcess, plan: LoadPlan) -> Result<PhaseSample> {
     let keys = KeyPlan::Fixed { series: KeySeries::random(), count: DUPLICATE_KEYS };
-    let plan = LoadPlan { keys, ..run.default_plan(gateway.addr(), SOURCE_RECEIVE) };
+    let plan = LoadPlan { keys, ..plan };
     let originals = LoadPlan { until: StopCondition::Answers(DUPLICATE_KEYS), ..plan.clone() };
     run_load(gateway, originals).await.context("sending the originals failed")?;
     measure_with_usage(gateway, LoadPlan { expected: EventVerdict::Duplicate, ..plan }).await
 }
 
 async fn measure_delivered(
-    run: &BenchRun,
     gateway: &ServerProcess,
     sink: &SinkProcess,
+    plan: LoadPlan,
 ) -> Result<PhaseSample> {
-    let plan = run.default_plan(gateway.addr(), SOURCE_DELIVERED);
     let full = FullLoad::measure(gateway, sink, plan.clone()).await?;
     let FullLoad { outcome, arrivals, used, per_second } = full;
 

@@ -3,6 +3,7 @@
 use crate::attack::AttackReport;
 use crate::backlog::BacklogReport;
 use crate::dashboard::DashboardReport;
+use crate::database::{DatabaseRates, DatabaseReport};
 use crate::growth::{GrowthRates, GrowthReport};
 use crate::idempotency::IdempotencyReport;
 use crate::isolation::IsolationReport;
@@ -31,6 +32,7 @@ pub(crate) fn render(report: &BenchReport) -> String {
         BenchResults::Attack(attack) => render_attack(attack),
         BenchResults::Idempotency(report) => render_idempotency(report),
         BenchResults::Growth(growth) => render_growth(growth),
+        BenchResults::Database(report) => render_database(report),
     };
     format!("{}\n{results}", render_heading(report))
 }
@@ -47,7 +49,10 @@ fn render_heading(report: &BenchReport) -> String {
     // Only the settings that were used are shown.
     if !matches!(
         results,
-        BenchResults::Isolation(_) | BenchResults::Replay(_) | BenchResults::Attack(_)
+        BenchResults::Isolation(_)
+            | BenchResults::Replay(_)
+            | BenchResults::Attack(_)
+            | BenchResults::Database(_)
     ) {
         text.push_str(&format!(", {} connections", settings.connections));
     }
@@ -114,6 +119,60 @@ fn render_rates(phases: &[PhaseReport]) -> String {
         ]
     }));
     columns(&rows)
+}
+
+fn render_database(report: &DatabaseReport) -> String {
+    let head = ["phase", "connections", "embedded", "PostgreSQL", "share", "target"];
+    let mut rows = vec![head.map(str::to_owned)];
+    rows.extend(report.rates.iter().map(|rates| {
+        [
+            rates.phase.to_string(),
+            rates.connections.to_string(),
+            thousands(rates.embedded_per_second),
+            thousands(rates.database_per_second),
+            format!("{:.2}", rates.share_of_embedded),
+            rates.share_target.map_or_else(String::new, |target| {
+                format!("{} {target:.2}", met(rates.share_of_embedded >= target))
+            }),
+        ]
+    }));
+    let mut text = columns(&rows);
+    let several: Vec<&DatabaseRates> =
+        report.rates.iter().filter(|rates| rates.nodes_per_second.is_some()).collect();
+    if !several.is_empty() {
+        let head = ["phase", "connections", "one node", "all nodes", "share", "target"];
+        let mut rows = vec![head.map(str::to_owned)];
+        rows.extend(several.iter().map(|rates| {
+            let share = rates.nodes_share_of_one.unwrap_or_default();
+            let target = report.nodes_share_target;
+            [
+                rates.phase.to_string(),
+                rates.connections.to_string(),
+                thousands(rates.database_per_second),
+                thousands(rates.nodes_per_second.unwrap_or_default()),
+                format!("{share:.2}"),
+                format!("{} {target:.2}", met(share >= target)),
+            ]
+        }));
+        text.push_str(&format!("\n{} nodes\n{}", report.nodes, columns(&rows)));
+    }
+    let target = report.half_load_p99_target_us;
+    for rates in &report.rates {
+        let [Some(embedded), Some(database)] =
+            [rates.embedded_half_load_p99_us, rates.database_half_load_p99_us]
+        else {
+            continue;
+        };
+        text.push_str(&format!(
+            "first attempt at half load, {} connections: p99 {} embedded, {} PostgreSQL  {} {}\n",
+            rates.connections,
+            duration(embedded as f64),
+            duration(database as f64),
+            met(database <= target),
+            duration(target as f64),
+        ));
+    }
+    text
 }
 
 fn render_delivery(report: &DeliveredPhaseReport) -> String {

@@ -8,7 +8,10 @@ use std::path::PathBuf;
 
 use clap::{Args, ColorChoice, Parser};
 
-use crate::commands::{Command, serve::ServeArgs};
+use crate::{
+    commands::{Command, serve::ServeArgs},
+    database::DatabaseUrl,
+};
 
 /// A webhook gateway: receives, deduplicates, stores and delivers events, with retries and a full
 /// history
@@ -44,6 +47,10 @@ pub(crate) struct GatewayArgs {
     /// Read this data folder directly instead, without a gateway or token
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
+    /// Read this PostgreSQL database directly instead, without a gateway or token; `env:NAME` takes the URL
+    /// from a variable
+    #[arg(long, value_name = "URL", conflicts_with = "data")]
+    pub(crate) database: Option<DatabaseUrl>,
     /// Print JSON, one object per line
     #[arg(long)]
     pub(crate) json: bool,
@@ -68,6 +75,9 @@ pub(crate) struct LocalArgs {
     /// Data folder [default: from the settings]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
+    /// PostgreSQL database [default: from the settings]; `env:NAME` takes the URL from a variable
+    #[arg(long, value_name = "URL", conflicts_with = "data")]
+    pub(crate) database: Option<DatabaseUrl>,
     /// Settings file [default: surehook.toml, if it exists]
     #[arg(long, value_name = "FILE", env = "SUREHOOK_CONFIG")]
     pub(crate) config: Option<PathBuf>,
@@ -79,7 +89,12 @@ pub(crate) struct LocalArgs {
 impl LocalArgs {
     /// The equivalent arguments of `serve`.
     pub(crate) fn serve_args(&self) -> ServeArgs {
-        ServeArgs { config: self.config.clone(), data: self.data.clone(), listen: None }
+        ServeArgs {
+            config: self.config.clone(),
+            data: self.data.clone(),
+            database: self.database.clone(),
+            listen: None,
+        }
     }
 }
 

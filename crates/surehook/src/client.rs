@@ -1,4 +1,4 @@
-//! Client of the API: over HTTP, or directly on a data folder with `--data`.
+//! Client of the API: over HTTP, or directly on a store with `--data` or `--database`.
 
 use std::time::Duration;
 
@@ -14,8 +14,13 @@ use hyper_util::{
 };
 use serde_json::Value;
 use surehook_api::{ApiCall, ApiTransport, CallError, ProblemBody};
+use tokio::sync::OnceCell;
 
-use crate::{cli::GatewayArgs, data_folder::DataFolder, error::CliError};
+use crate::{
+    backend::{DirectApi, StoreLocation},
+    cli::GatewayArgs,
+    error::CliError,
+};
 
 /// Larger responses cannot come from a gateway.
 const RESPONSE_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -28,14 +33,17 @@ pub(crate) struct ApiClient {
     http: HyperClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
     base: String,
     token: String,
-    /// Read this data folder instead of calling a server.
-    folder: Option<DataFolder>,
+    /// Read this store instead of calling a server.
+    direct: Option<StoreLocation>,
+    /// The store, from the first call on.
+    opened: OnceCell<DirectApi>,
 }
 
 impl ApiClient {
     pub(crate) fn new(remote: &GatewayArgs) -> Result<Self, CliError> {
-        if let Some(data) = &remote.data {
-            return Ok(Self { folder: Some(DataFolder::open(data)?), ..Self::with_token("", "") });
+        let direct = StoreLocation::of_gateway_args(remote);
+        if direct.is_some() {
+            return Ok(Self { direct, ..Self::with_token("", "") });
         }
         let token =
             remote.token.clone().or_else(|| crate::settings::environment("SUREHOOK_ADMIN_TOKEN"));
@@ -55,7 +63,8 @@ impl ApiClient {
             .build();
         let http = HyperClient::builder(TokioExecutor::new()).build(connector);
         let base = server.trim_end_matches('/').to_owned();
-        Self { http, base, token: token.to_owned(), folder: None }
+        let (direct, opened) = (None, OnceCell::new());
+        Self { http, base, token: token.to_owned(), direct, opened }
     }
 
     pub(crate) fn base_url(&self) -> &str {
@@ -136,8 +145,9 @@ impl ApiTransport for ApiClient {
     type Error = CliError;
 
     async fn send(&self, request: Request<Bytes>) -> Result<Response<Bytes>, CliError> {
-        if let Some(folder) = &self.folder {
-            return folder.send(&request).await;
+        if let Some(location) = &self.direct {
+            let api = self.opened.get_or_try_init(|| DirectApi::open(location)).await?;
+            return api.send(&request).await;
         }
         let response = self.exchange(self.add_host_and_token(request)?).await?;
         let is_problem = || serde_json::from_slice::<ProblemBody>(response.body()).is_ok();

@@ -1,9 +1,11 @@
 //! `surehook`: one binary that receives, stores and delivers webhooks.
 
+mod backend;
 mod cli;
 mod client;
 mod commands;
 mod data_folder;
+mod database;
 mod error;
 mod file_limit;
 mod logging;

@@ -4,6 +4,7 @@
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use anyhow::{Context as _, anyhow};
@@ -26,7 +27,10 @@ use surehook_server::ServerLimits;
 use surehook_store::sqlite::SecretKey;
 use surehook_types::time::HumanDuration;
 
-use crate::commands::serve::ServeArgs;
+use crate::{
+    commands::serve::ServeArgs,
+    database::{DatabaseUrl, PostgresSettings},
+};
 
 /// All settings of `serve`; docs/reference/settings.md is the reference.
 #[derive(Debug, Serialize, Deserialize)]
@@ -36,6 +40,9 @@ pub(crate) struct Settings {
     pub(crate) listen: SocketAddr,
     /// Data folder.
     pub(crate) data: PathBuf,
+    /// PostgreSQL database to use instead of a data folder, for several nodes.
+    pub(crate) database: Option<DatabaseUrl>,
+    pub(crate) postgres: PostgresSettings,
     /// Name of this process in lists of nodes. Not set: the name of the machine.
     pub(crate) node_name: Option<String>,
     /// File with the key that secrets in the database are encrypted with. Not set: `secret.key` in the
@@ -120,6 +127,8 @@ impl Default for Settings {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 8080)),
             data: PathBuf::from("data"),
+            database: None,
+            postgres: PostgresSettings::default(),
             node_name: None,
             secret_key_file: None,
             allow_networks: Vec::new(),
@@ -194,6 +203,10 @@ const NON_SETTINGS: [&str; 6] = [
     "SUREHOOK_TOKEN",
 ];
 
+/// A step that takes longer delays all nodes, and the lease of a node is 15 s.
+const STATEMENT_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+const STATEMENT_TIMEOUT_MAX: Duration = Duration::from_secs(60);
+
 /// The longest name of a node.
 const NODE_NAME_CHARS_MAX: usize = 64;
 
@@ -222,6 +235,10 @@ impl Settings {
         let mut settings = Self { warnings, ..Self::from_table(table)? };
         if let Some(data) = &args.data {
             settings.data.clone_from(data);
+            settings.database = None;
+        }
+        if let Some(database) = &args.database {
+            settings.database = Some(database.clone());
         }
         if let Some(listen) = args.listen {
             settings.listen = listen;
@@ -263,6 +280,16 @@ impl Settings {
         ] {
             anyhow::ensure!(value > 0, "limits.{name} must be at least 1");
         }
+        if let Some(database) = &self.database {
+            database.check()?;
+        }
+        let statement_timeout = self.postgres.statement_timeout.0;
+        anyhow::ensure!(
+            (STATEMENT_TIMEOUT_MIN..=STATEMENT_TIMEOUT_MAX).contains(&statement_timeout),
+            "postgres.statement_timeout must be between {} and {} s",
+            STATEMENT_TIMEOUT_MIN.as_secs(),
+            STATEMENT_TIMEOUT_MAX.as_secs()
+        );
         self.health.build()?;
         // Checks only the syntax: variables may be set later, where the gateway runs.
         self.media.build(&|_| Some("set".to_owned()))?;
@@ -556,7 +583,7 @@ mod tests {
         let env = |name: &str| (name == "S3_SECRET").then(|| "secret".to_owned());
         let bucket = settings.media.build(&env).unwrap().unwrap();
         assert_eq!(bucket.name(), "files");
-        assert_eq!(bucket.link_lifetime(), std::time::Duration::from_secs(300));
+        assert_eq!(bucket.link_lifetime(), Duration::from_secs(300));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::Cli;
 const GENERATED_MARKER: &str =
     "<!-- Generated from the command definitions: see crates/surehook/src/cli/reference.rs -->";
 /// Options shared by many commands; described once.
-const COMMON: [&str; 4] = ["server", "token", "data", "json"];
+const COMMON: [&str; 5] = ["server", "token", "data", "database", "json"];
 const GLOBAL: [&str; 4] = ["color", "quiet", "help", "version"];
 
 #[test]

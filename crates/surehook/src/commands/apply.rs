@@ -19,7 +19,7 @@ use crate::{
 };
 
 #[derive(Debug, Args)]
-#[command(mut_arg("data", |data| data.hide(true)))]
+#[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
 pub(crate) struct ApplyArgs {
     /// TOML or JSON with sources, destinations and routes; `-` reads standard input
     file: PathBuf,
@@ -35,7 +35,7 @@ pub(crate) struct ApplyArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(mut_arg("data", |data| data.hide(true)))]
+#[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
 pub(crate) struct DiffArgs {
     /// TOML or JSON with sources, destinations and routes; `-` reads standard input
     file: PathBuf,

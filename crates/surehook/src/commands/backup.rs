@@ -19,7 +19,7 @@ use serde_json::json;
 use sha2::{Digest as _, Sha256};
 use surehook_store::sqlite::{BackupError, DatabaseContents, create_private_file};
 
-use crate::{cli::LocalArgs, data_folder, error::CliError, output, settings::Settings};
+use crate::{backend::require_folder, cli::LocalArgs, data_folder, error::CliError, output};
 
 #[derive(Debug, Args)]
 pub(crate) struct BackupArgs {
@@ -32,16 +32,12 @@ pub(crate) struct BackupArgs {
     local: LocalArgs,
 }
 
-/// The data folder from the arguments, or from the settings.
-pub(super) fn data_folder(args: &LocalArgs) -> Result<PathBuf, CliError> {
-    if let Some(data) = &args.data {
-        return Ok(data.clone());
-    }
-    Ok(Settings::load(&args.serve_args()).map_err(CliError::settings)?.data)
-}
+/// How a database is backed up.
+const INSTEAD: &str =
+    "Use pg_dump, or base backups with archived logs: docs/operations/many-nodes.md.";
 
 pub(super) async fn run(args: &BackupArgs) -> Result<(), CliError> {
-    let data = data_folder(&args.local)?;
+    let data = require_folder(&args.local, INSTEAD)?;
     if args.file.exists() && !args.force {
         let error = anyhow!("{} already exists", args.file.display());
         return Err(CliError::refused(error).hint("Use another name, or --force to overwrite it."));

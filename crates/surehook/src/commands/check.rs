@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    path::Path,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -16,7 +15,7 @@ use surehook_core::{
         tls::{PemRef, TlsSpec},
     },
     source::SourceSpecError,
-    store::{AdminStore as _, ConfigChange, Configuration},
+    store::{ConfigChange, Configuration, Store},
 };
 use surehook_engine::{
     programs::AllowedPrograms,
@@ -27,7 +26,7 @@ use surehook_engine::{
 use surehook_guard::{address::AddressPolicy, proxy::ProxySpecError};
 use surehook_webhooks::{jq::JqFilter, verify::VerifySpecError};
 
-use crate::{data_folder, settings::environment};
+use crate::settings::environment;
 
 /// Replaces a secret whose variable is not set here. Only letters and `_`, because some providers accept
 /// nothing else.
@@ -100,10 +99,9 @@ pub(super) fn check(
     ConfigCheckReport { problems, warnings, unset }
 }
 
-/// Warns of each filter that matches none of the recent events of its source in a data folder. Without a
-/// data folder, and for a source without events, there is nothing to say.
-pub(super) async fn check_filters(configuration: &Configuration, data: &Path) -> Vec<String> {
-    let Ok(store) = data_folder::open_store(data) else { return Vec::new() };
+/// Warns of each filter that matches none of the recent events of its source. For a source without events
+/// there is nothing to say.
+pub(super) async fn check_filters(configuration: &Configuration, store: &dyn Store) -> Vec<String> {
     let Ok(stored) = store.load_configuration().await else { return Vec::new() };
     let mut warnings = Vec::new();
     for spec in configuration.routes.iter().map(|route| &route.spec) {
@@ -112,7 +110,7 @@ pub(super) async fn check_filters(configuration: &Configuration, data: &Path) ->
         if JqFilter::for_route(filter).check().is_err() {
             continue;
         }
-        let result = try_filter_on_recent_events(&store, &stored, source, filter, true).await;
+        let result = try_filter_on_recent_events(store, &stored, source, filter, true).await;
         if let Some(warning) = result.unwrap_or_default().warning(spec.from.as_str()) {
             warnings.push(format!("route from `{}` to `{}`: {warning}", spec.from, spec.to));
         }

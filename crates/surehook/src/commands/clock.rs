@@ -10,13 +10,13 @@ use crate::{cli::GatewayArgs, client::ApiClient, error::CliError, output};
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClockCommand {
     /// Show whether the gateway trusts its clock
-    #[command(mut_arg("data", |data| data.hide(true)))]
+    #[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
     Show {
         #[command(flatten)]
         remote: GatewayArgs,
     },
     /// Confirm that the clock is right, so that history and keys expire by it again
-    #[command(mut_arg("data", |data| data.hide(true)))]
+    #[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
     Confirm {
         #[command(flatten)]
         remote: GatewayArgs,

@@ -20,6 +20,7 @@ use super::{
     serve::ServeArgs,
 };
 use crate::{
+    backend::StoreLocation,
     cli::LocalArgs,
     error::CliError,
     output,
@@ -102,8 +103,10 @@ struct SettingOrigins<'a> {
 impl SettingOrigins<'_> {
     /// The origin with the highest precedence that sets `key`.
     fn find(&self, key: &str) -> String {
-        if key == "data" && self.args.data.is_some() {
-            return "--data".to_owned();
+        let flags =
+            [("data", self.args.data.is_some()), ("database", self.args.database.is_some())];
+        if flags.contains(&(key, true)) {
+            return format!("--{key}");
         }
         let variable = variable_name(key);
         if environment(&variable).is_some() {
@@ -119,6 +122,8 @@ impl SettingOrigins<'_> {
 
 async fn check_file(file: &Path, data: Option<&Path>, as_json: bool) -> Result<(), CliError> {
     let settings = Settings::from_file(file).map_err(CliError::settings)?;
+    let of_settings = || StoreLocation::of_settings(&settings);
+    let location = data.map_or_else(of_settings, |data| StoreLocation::Folder(data.to_owned()));
     let mut configuration = Configuration::default();
     let now = SystemClock.now();
     let (changes, _) =
@@ -138,10 +143,12 @@ async fn check_file(file: &Path, data: Option<&Path>, as_json: bool) -> Result<(
         }
     }
     // With problems, the filters may not even be valid.
-    let mut warnings = match problems.is_empty() {
-        true => check_filters(&configuration, data.unwrap_or(&settings.data)).await,
-        false => Vec::new(),
-    };
+    let mut warnings = Vec::new();
+    if problems.is_empty()
+        && let Ok(store) = location.open_read_only().await
+    {
+        warnings = check_filters(&configuration, &*store).await;
+    }
     warnings.extend(key_warnings);
     if as_json {
         output::print_line(json!({

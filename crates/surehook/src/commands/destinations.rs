@@ -19,7 +19,7 @@ pub(crate) enum DestinationsCommand {
         remote: GatewayArgs,
     },
     /// Pause deliveries to a destination
-    #[command(mut_arg("data", |data| data.hide(true)))]
+    #[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
     Pause {
         /// Destination name or id
         name: String,
@@ -30,7 +30,7 @@ pub(crate) enum DestinationsCommand {
         remote: GatewayArgs,
     },
     /// Resume deliveries to a destination
-    #[command(mut_arg("data", |data| data.hide(true)))]
+    #[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
     Resume {
         /// Destination name or id
         name: String,
@@ -41,7 +41,7 @@ pub(crate) enum DestinationsCommand {
         remote: GatewayArgs,
     },
     /// Attempt the next due delivery now, even if the destination is paused or its circuit is open
-    #[command(mut_arg("data", |data| data.hide(true)))]
+    #[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
     Probe {
         /// Destination name or id
         name: String,

@@ -61,7 +61,7 @@ pub(crate) enum DlqCommand {
         remote: GatewayArgs,
     },
     /// Replay dead letters: by id, or all that match a filter as a job
-    #[command(mut_arg("data", |data| data.hide(true)))]
+    #[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
     Replay {
         /// Delivery ids; without ids, all dead letters that match the filter
         ids: Vec<String>,

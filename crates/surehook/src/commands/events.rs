@@ -51,7 +51,7 @@ pub(crate) enum EventsCommand {
         remote: GatewayArgs,
     },
     /// Deliver a duplicate anyway, as a new event; works once per duplicate
-    #[command(mut_arg("data", |data| data.hide(true)))]
+    #[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
     DeliverAnyway {
         /// Id of the original event
         id: String,
@@ -61,7 +61,7 @@ pub(crate) enum EventsCommand {
         remote: GatewayArgs,
     },
     /// Follow new events until interrupted
-    #[command(mut_arg("data", |data| data.hide(true)))]
+    #[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
     Tail {
         /// Filter by source
         #[arg(long)]

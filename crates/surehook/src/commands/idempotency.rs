@@ -43,7 +43,7 @@ pub(crate) enum IdempotencyCommand {
         remote: GatewayArgs,
     },
     /// Release keys whose holder is gone; if it still works, the work may be done twice
-    #[command(mut_arg("data", |data| data.hide(true)))]
+    #[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
     Release {
         /// Namespace of the keys
         namespace: String,

@@ -38,13 +38,21 @@ use std::net::SocketAddr;
 use anyhow::anyhow;
 use clap::Subcommand;
 use surehook_bench::{BenchOptions, SinkMode};
+use surehook_store::postgres::remove_benchmark;
 
-use crate::{cli::Cli, error::CliError, output};
+use self::serve::ServeArgs;
+use crate::{
+    backend::{database_error, postgres_options},
+    cli::Cli,
+    error::CliError,
+    output,
+    settings::Settings,
+};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Run the gateway
-    Serve(serve::ServeArgs),
+    Serve(ServeArgs),
     /// Apply sources, destinations and routes from a file to a running gateway
     Apply(apply::ApplyArgs),
     /// Preview what `apply` would change; exit code 9 if there are changes
@@ -97,13 +105,13 @@ pub(crate) enum Command {
     Clock(clock::ClockCommand),
     /// List the nodes that use the store, with what they own
     Nodes(nodes::NodesArgs),
-    /// Diagnose problems with settings, data folder and destinations; exit code 8 if there are any
+    /// Diagnose problems with settings, data folder or database, and destinations; exit code 8 if there are any
     Doctor(doctor::DoctorArgs),
     /// Back up the database to a file, even while the gateway runs
     Backup(backup::BackupArgs),
     /// Restore the database from a backup; the gateway must be stopped
     Restore(restore::RestoreArgs),
-    /// Rotate the key that secrets in the database are encrypted with
+    /// Create or rotate the key that secrets in the database are encrypted with
     #[command(subcommand)]
     SecretKey(secret_key::SecretKeyCommand),
     /// Show and check settings
@@ -127,6 +135,9 @@ pub(crate) enum Command {
         #[arg(long)]
         listen: SocketAddr,
     },
+    /// Removes the tables of a benchmark
+    #[command(hide = true)]
+    BenchCleanup,
     /// Destination used by the benchmark
     #[command(hide = true)]
     BenchSink {
@@ -165,7 +176,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), CliError> {
         Command::Doctor(args) => doctor::run(&args).await,
         Command::Backup(args) => backup::run(&args).await,
         Command::Restore(args) => restore::run(&args),
-        Command::SecretKey(command) => secret_key::run(&command),
+        Command::SecretKey(command) => secret_key::run(&command).await,
         Command::Config(command) => config::run(&command).await,
         Command::Completions(args) => generated_documents::print_completions(&args),
         Command::Man(args) => generated_documents::print_man_pages(&args),
@@ -173,6 +184,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), CliError> {
         Command::Simulate(args) => simulate::run(&args),
         Command::WhatIf(args) => what_if::run(&args).await,
         Command::Bench(args) => bench(args).await,
+        Command::BenchCleanup => clean_up_bench().await,
         Command::BenchLimit { listen } => Ok(surehook_bench::run_limit_server(listen).await?),
         Command::BenchSink { listen, mode } => Ok(surehook_bench::run_sink(listen, mode).await?),
     }
@@ -182,6 +194,14 @@ async fn bench(options: BenchOptions) -> Result<(), CliError> {
     let as_json = options.json;
     let report = surehook_bench::run(options).await?;
     output::print_line(if as_json { report.to_json() } else { report.to_table() })
+}
+
+async fn clean_up_bench() -> Result<(), CliError> {
+    let settings = Settings::load(&ServeArgs::default()).map_err(CliError::settings)?;
+    let database =
+        settings.database.as_ref().ok_or_else(|| CliError::settings(anyhow!("no database")))?;
+    let options = postgres_options(&settings, database)?;
+    remove_benchmark(&options).await.map_err(database_error)
 }
 
 /// Runs `act` for each id. A failure does not keep the others from being tried; the first one is

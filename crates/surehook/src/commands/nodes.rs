@@ -11,7 +11,7 @@ use super::list::Columns;
 use crate::{cli::GatewayArgs, client::ApiClient, error::CliError, output};
 
 #[derive(Debug, Args)]
-#[command(mut_arg("data", |data| data.hide(true)))]
+#[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
 pub(crate) struct NodesArgs {
     /// Also list lanes, duties and hand-overs
     #[arg(long)]

@@ -33,7 +33,7 @@ pub(crate) enum QuarantineCommand {
         remote: GatewayArgs,
     },
     /// Release requests that now pass verification: by id, or all of a source
-    #[command(mut_arg("data", |data| data.hide(true)))]
+    #[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
     Release {
         /// Request ids
         #[arg(required_unless_present = "source")]
@@ -48,7 +48,7 @@ pub(crate) enum QuarantineCommand {
         remote: GatewayArgs,
     },
     /// Delete requests
-    #[command(mut_arg("data", |data| data.hide(true)))]
+    #[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
     Discard {
         /// Request ids
         #[arg(required = true)]

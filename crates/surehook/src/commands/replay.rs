@@ -29,7 +29,7 @@ use crate::{
 #[derive(Debug, Subcommand)]
 pub(crate) enum ReplayCommand {
     /// Create a replay job: preview, confirm, and follow its progress
-    #[command(mut_arg("data", |data| data.hide(true)))]
+    #[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
     Create(Box<ReplayCreateArgs>),
     /// List replay jobs, newest first
     List {
@@ -39,16 +39,16 @@ pub(crate) enum ReplayCommand {
     /// Show a replay job
     Show(ReplayJobArgs),
     /// Follow a replay job until it ends
-    #[command(mut_arg("data", |data| data.hide(true)))]
+    #[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
     Watch(ReplayJobArgs),
     /// Pause a replay job
-    #[command(mut_arg("data", |data| data.hide(true)))]
+    #[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
     Pause(ReplayJobArgs),
     /// Resume a replay job
-    #[command(mut_arg("data", |data| data.hide(true)))]
+    #[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
     Resume(ReplayJobArgs),
     /// Cancel a replay job; deliveries already created continue
-    #[command(mut_arg("data", |data| data.hide(true)))]
+    #[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
     Cancel(ReplayJobArgs),
 }
 

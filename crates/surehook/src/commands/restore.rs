@@ -9,8 +9,8 @@ use surehook_engine::system::SystemClock;
 use surehook_store::{OpenError, sqlite::RestoreError};
 use surehook_types::time::Clock as _;
 
-use super::backup::{checksum_file, data_folder, sha256};
-use crate::{cli::LocalArgs, error::CliError, output};
+use super::backup::{checksum_file, sha256};
+use crate::{backend::require_folder, cli::LocalArgs, error::CliError, output};
 
 #[derive(Debug, Args)]
 pub(crate) struct RestoreArgs {
@@ -23,8 +23,12 @@ pub(crate) struct RestoreArgs {
     local: LocalArgs,
 }
 
+/// How a database is restored.
+const INSTEAD: &str = "Stop all nodes and use pg_restore, or recover to a point in time: \
+                       docs/operations/many-nodes.md.";
+
 pub(super) fn run(args: &RestoreArgs) -> Result<(), CliError> {
-    let data = data_folder(&args.local)?;
+    let data = require_folder(&args.local, INSTEAD)?;
     if !args.file.is_file() {
         return Err(CliError::not_found(anyhow!("no such file: {}", args.file.display())));
     }

@@ -16,7 +16,7 @@ use crate::{cli::GatewayArgs, client::ApiClient, error::CliError, output};
 #[derive(Debug, Subcommand)]
 pub(crate) enum RoutesCommand {
     /// Test a filter and a transform on an event; changes and sends nothing
-    #[command(mut_arg("data", |data| data.hide(true)))]
+    #[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
     Try {
         /// Filter in jq
         #[arg(long, required_unless_present = "transform")]

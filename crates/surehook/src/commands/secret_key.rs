@@ -1,5 +1,4 @@
-//! `surehook secret-key`: the key that secrets in the database are encrypted with. The gateway must be
-//! stopped.
+//! `surehook secret-key`: the key that secrets in the database are encrypted with.
 
 use std::path::{Path, PathBuf};
 
@@ -8,16 +7,29 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use surehook_engine::system::SystemClock;
 use surehook_store::{
-    OpenError,
-    sqlite::{NewSecretKey, SECRET_KEY_FILE, SecretKey, rotate_secret_key},
+    OpenError, rotate_database_key,
+    sqlite::{NewSecretKey, RotationReport, SECRET_KEY_FILE, SecretKey, rotate_secret_key},
 };
 use surehook_types::time::Clock as _;
 
-use crate::{cli::LocalArgs, data_folder, error::CliError, output, settings::Settings};
+use crate::{
+    backend::{database_error, postgres_options},
+    cli::LocalArgs,
+    data_folder,
+    database::DatabaseUrl,
+    error::CliError,
+    output,
+    settings::Settings,
+};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SecretKeyCommand {
-    /// Encrypt all secrets with a new key; the gateway must be stopped
+    /// Create a random key in a file, for `secret_key_file`
+    Create {
+        /// File to write, which must not exist
+        file: PathBuf,
+    },
+    /// Encrypt all secrets with a new key; the gateway, or all nodes, must be stopped
     Rotate(RotateArgs),
 }
 
@@ -31,14 +43,29 @@ pub(crate) struct RotateArgs {
     local: LocalArgs,
 }
 
-pub(super) fn run(command: &SecretKeyCommand) -> Result<(), CliError> {
+pub(super) async fn run(command: &SecretKeyCommand) -> Result<(), CliError> {
     match command {
-        SecretKeyCommand::Rotate(args) => rotate(args),
+        SecretKeyCommand::Create { file } => create(file),
+        SecretKeyCommand::Rotate(args) => rotate(args).await,
     }
 }
 
-fn rotate(args: &RotateArgs) -> Result<(), CliError> {
+fn create(file: &Path) -> Result<(), CliError> {
+    if file.exists() {
+        let error = anyhow!("{} already exists", file.display());
+        return Err(CliError::refused(error).hint("Use another name: no key is overwritten."));
+    }
+    let key = read_or_create(file)?;
+    output::print_line(format!("{} in {}", key.id(), file.display()))?;
+    output::note("Keep a copy elsewhere: secrets in the database cannot be read without it.");
+    Ok(())
+}
+
+async fn rotate(args: &RotateArgs) -> Result<(), CliError> {
     let settings = Settings::load(&args.local.serve_args()).map_err(CliError::settings)?;
+    if let Some(database) = &settings.database {
+        return rotate_in_database(args, &settings, database).await;
+    }
     let current = settings.secret_key().map_err(CliError::settings)?;
     let data = &settings.data;
     let new = match &args.new_key_file {
@@ -53,22 +80,10 @@ fn rotate(args: &RotateArgs) -> Result<(), CliError> {
     };
     let report = rotate_secret_key(data, current.as_ref(), &new, SystemClock.now())
         .map_err(|error| rotate_error(error, data))?;
-    let line = format!("{} replaced by {}", report.old, report.new);
-    let result = json!({
-        "old": report.old.to_string(),
-        "new": report.new.to_string(),
-        "leftover": report.leftover,
-    });
-    output::print_result(args.local.json, &result, &line)?;
+    print_report(args, &report)?;
     if let Some(reason) = &report.leftover {
         output::note(&format!(
             "Old copies of secrets may be left in unused space of the files: {reason}. Run it again."
-        ));
-    }
-    if let Some(file) = &args.new_key_file {
-        output::note(&format!(
-            "Set secret_key_file = \"{}\" (or SUREHOOK_SECRET_KEY) before the gateway starts.",
-            file.display()
         ));
     }
     output::note(&format!(
@@ -76,6 +91,40 @@ fn rotate(args: &RotateArgs) -> Result<(), CliError> {
          {SECRET_KEY_FILE}.{}; delete it when no such backup is needed.",
         report.old
     ));
+    Ok(())
+}
+
+async fn rotate_in_database(
+    args: &RotateArgs,
+    settings: &Settings,
+    database: &DatabaseUrl,
+) -> Result<(), CliError> {
+    let Some(file) = &args.new_key_file else {
+        let error = anyhow!("the key of a database is kept outside of it");
+        return Err(CliError::refused(error).hint("Name a file for the new key: --new-key-file"));
+    };
+    let options = postgres_options(settings, database)?;
+    let new = read_or_create(file)?;
+    let report = rotate_database_key(&options, &new, SystemClock.now()).await;
+    print_report(args, &report.map_err(database_error)?)?;
+    output::note("Backups made before need the old key.");
+    Ok(())
+}
+
+fn print_report(args: &RotateArgs, report: &RotationReport) -> Result<(), CliError> {
+    let line = format!("{} replaced by {}", report.old, report.new);
+    let result = json!({
+        "old": report.old.to_string(),
+        "new": report.new.to_string(),
+        "leftover": report.leftover,
+    });
+    output::print_result(args.local.json, &result, &line)?;
+    if let Some(file) = &args.new_key_file {
+        output::note(&format!(
+            "Set secret_key_file = \"{}\" (or SUREHOOK_SECRET_KEY) before the gateway starts.",
+            file.display()
+        ));
+    }
     Ok(())
 }
 

@@ -20,7 +20,7 @@ use crate::{cli::GatewayArgs, client::ApiClient, error::CliError, output};
 
 #[derive(Debug, Args)]
 #[command(
-    mut_arg("data", |data| data.hide(true)),
+    mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)),
     group(ArgGroup::new("what").required(true)),
 )]
 pub(crate) struct SendArgs {

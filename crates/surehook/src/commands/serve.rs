@@ -7,7 +7,7 @@ use clap::Args;
 use surehook_core::{
     access::{ApiToken, ENVIRONMENT_TOKEN, Role},
     idempotency::KeyLimits,
-    store::{AdminStore as _, Store},
+    store::{InitialTokenResult, Store},
 };
 use surehook_engine::{
     ConfigChangeError, Engine, EngineParts, NodeIdentity,
@@ -18,20 +18,20 @@ use surehook_engine::{
 use surehook_guard::{address::AddressPolicy, connect::SystemResolver};
 use surehook_messaging::media::BucketSpecError;
 use surehook_server::{ServerState, hash_token, new_token, server};
-use surehook_store::{SqliteOptions, SqliteStore};
 use surehook_types::{rng::new_id, time::Clock};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    data_folder,
+    backend::OpenStore,
+    database::DatabaseUrl,
     error::CliError,
     file_limit::{FileBudget, raise_file_limit},
     logging, output,
     settings::{Settings, environment},
 };
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct ServeArgs {
     /// Settings file [default: surehook.toml, if it exists]
     #[arg(long, env = "SUREHOOK_CONFIG")]
@@ -39,6 +39,10 @@ pub(crate) struct ServeArgs {
     /// Data folder [default: data]
     #[arg(long)]
     pub(crate) data: Option<PathBuf>,
+    /// PostgreSQL database instead of a data folder, for several nodes; others on this machine see it in the
+    /// list of processes, so prefer SUREHOOK_DATABASE or the settings file if it has a password
+    #[arg(long, value_name = "URL", conflicts_with = "data")]
+    pub(crate) database: Option<DatabaseUrl>,
     /// Address to listen on [default: 127.0.0.1:8080]
     #[arg(long)]
     pub(crate) listen: Option<SocketAddr>,
@@ -73,11 +77,12 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
         })
         .map_err(CliError::settings)?;
     let address = listener.local_addr()?;
-    let store = open_store(&settings)?;
+    let open = OpenStore::open(&settings).await?;
+    let store = open.store();
     let engine = start_engine(&settings, files, address, store.clone()).await?;
     let has_demo_source = configure(&engine, &settings).await?;
     // After everything that can fail: a token that was stored but never shown would lock everyone out.
-    let access = prepare_access(&store).await?;
+    let access = prepare_access(&*store).await?;
     let draining = CancellationToken::new();
     let tokens = store.list_tokens().await?;
     let state = ServerState::new(
@@ -119,7 +124,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
             stop.cancel();
             server.await.unwrap_or(());
             engine.stop(grace).await;
-            store.close().await;
+            open.close().await;
         } => {}
         Ok(()) = wait_for_signal() => tracing::warn!("stopped immediately"),
     }
@@ -131,18 +136,6 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
 
 fn store_failure(reason: &str) -> CliError {
     CliError::store(anyhow::anyhow!("the store has failed: {reason}"))
-}
-
-fn open_store(settings: &Settings) -> Result<Arc<SqliteStore>, CliError> {
-    let options = SqliteOptions {
-        keys_remembered: settings.limits.keys_remembered,
-        queue_max: settings.limits.commit_queue_max,
-        secret_key: settings.secret_key().map_err(CliError::settings)?,
-        ..SqliteOptions::new(&settings.data)
-    };
-    let store = SqliteStore::open(&options, SystemClock.now())
-        .map_err(|error| data_folder::damage_error(error, &settings.data))?;
-    Ok(Arc::new(store))
 }
 
 /// Raises the limit of open files and divides it between incoming connections and deliveries.
@@ -213,40 +206,36 @@ struct AdminAccess {
 }
 
 /// Stores the token from the environment, in place of an earlier one. Without it, creates an admin token
-/// if there is none.
-async fn prepare_access(store: &SqliteStore) -> Result<AdminAccess, CliError> {
+/// if there is none. Of several nodes that start together, one finds that it is the first.
+async fn prepare_access(store: &dyn Store) -> Result<AdminAccess, CliError> {
     let now = SystemClock.now();
-    let tokens = store.list_tokens().await?;
     if let Some(token) = environment(ENVIRONMENT_TOKEN) {
         if token.len() < 16 {
             let error = anyhow::anyhow!("{ENVIRONMENT_TOKEN} must have at least 16 characters");
             return Err(CliError::settings(error));
         }
         let token = admin_token(&token, ENVIRONMENT_TOKEN);
-        store.add_token(token.clone()).await?;
+        let hash = token.hash;
+        let result = store.add_initial_token(token, false).await?;
         let is_replaced = |old: &&ApiToken| {
             old.name.as_deref() == Some(ENVIRONMENT_TOKEN)
                 && old.session.is_none()
-                && old.hash != token.hash
+                && old.hash != hash
         };
-        for old in tokens.iter().filter(is_replaced) {
+        for old in store.list_tokens().await?.iter().filter(is_replaced) {
             store.remove_token(old.id, now).await?;
             tracing::info!(token = %old.id, "replaced the earlier {ENVIRONMENT_TOKEN}");
         }
-        return Ok(AdminAccess { new_token: None, is_first_start: tokens.is_empty() });
-    }
-    let is_usable_admin = |token: &ApiToken| {
-        token.role == Role::Admin
-            && token.namespaces.is_none()
-            && token.session.is_none()
-            && !token.has_expired(now)
-    };
-    if tokens.iter().any(is_usable_admin) {
-        return Ok(AdminAccess { new_token: None, is_first_start: false });
+        let is_first_start = result == InitialTokenResult::First;
+        return Ok(AdminAccess { new_token: None, is_first_start });
     }
     let token = new_token(&SystemRng);
-    store.add_token(admin_token(&token, "initial admin token")).await?;
-    Ok(AdminAccess { new_token: Some(token), is_first_start: true })
+    match store.add_initial_token(admin_token(&token, "initial admin token"), true).await? {
+        InitialTokenResult::First | InitialTokenResult::Stored => {
+            Ok(AdminAccess { new_token: Some(token), is_first_start: true })
+        }
+        InitialTokenResult::NotNeeded => Ok(AdminAccess { new_token: None, is_first_start: false }),
+    }
 }
 
 fn admin_token(token: &str, name: &str) -> ApiToken {
@@ -316,10 +305,10 @@ fn print_welcome(
         "Surehook {} is ready.\n\n  \
          address      {base}\n  \
          dashboard    {dashboard}\n  \
-         data         {}\n  \
+         {}\n  \
          admin token  {token}",
         env!("CARGO_PKG_VERSION"),
-        settings.data.display(),
+        describe_store(settings),
     ))?;
     if has_demo_source {
         let token = first_token.unwrap_or("$SUREHOOK_TOKEN");
@@ -332,6 +321,13 @@ fn print_welcome(
         ))?;
     }
     output::print_line("")
+}
+
+fn describe_store(settings: &Settings) -> String {
+    match &settings.database {
+        Some(database) => format!("database     {database}"),
+        None => format!("data         {}", settings.data.display()),
+    }
 }
 
 /// Waits for SIGTERM or SIGINT.

@@ -15,7 +15,7 @@ use crate::{cli::GatewayArgs, client::ApiClient, error::CliError, output};
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
     /// Create a token; it is shown only once
-    #[command(mut_arg("data", |data| data.hide(true)))]
+    #[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
     Create {
         /// Role: `viewer` reads, `operator` also replays and pauses, `admin` does everything
         #[arg(long, value_name = "ROLE")]
@@ -37,19 +37,19 @@ pub(crate) enum TokenCommand {
         remote: GatewayArgs,
     },
     /// List tokens
-    #[command(mut_arg("data", |data| data.hide(true)))]
+    #[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
     List {
         #[command(flatten)]
         remote: GatewayArgs,
     },
     /// Create a one-time login link for the dashboard
-    #[command(mut_arg("data", |data| data.hide(true)))]
+    #[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
     Link {
         #[command(flatten)]
         remote: GatewayArgs,
     },
     /// Revoke tokens immediately
-    #[command(mut_arg("data", |data| data.hide(true)))]
+    #[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
     Revoke {
         /// Token ids (`tok_…`)
         #[arg(required = true)]

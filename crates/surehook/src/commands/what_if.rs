@@ -23,7 +23,7 @@ use super::{
 use crate::{cli::GatewayArgs, client::ApiClient, error::CliError, output};
 
 #[derive(Debug, Args)]
-#[command(mut_arg("data", |data| data.hide(true)))]
+#[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
 pub(crate) struct WhatIfArgs {
     /// Destination name or id
     destination: String,

@@ -145,11 +145,11 @@ impl Senders {
         *self.address.lock().unwrap() = url;
     }
 
-    fn answers(&self) -> usize {
+    pub(crate) fn answers(&self) -> usize {
         self.answered_ids.lock().unwrap().len()
     }
 
-    async fn answered(&self, count: usize) {
+    pub(crate) async fn answered(&self, count: usize) {
         eventually(WAIT_LIMIT, || async { (self.answers() >= count).then_some(()) }).await;
     }
 

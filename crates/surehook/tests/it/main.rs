@@ -44,6 +44,7 @@ mod lanes_load;
 mod live_stream;
 mod logs;
 mod malformed_http;
+mod many_nodes;
 mod media;
 mod messages;
 mod one_shot;

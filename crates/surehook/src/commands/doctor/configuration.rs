@@ -10,8 +10,7 @@ use surehook_core::{
             MISSING_STATUS_SOURCE, MISSING_STATUS_SOURCE_ADVICE, destinations_without_status_source,
         },
     },
-    quarantine::QuarantineStore as _,
-    store::{AdminStore as _, Configuration, PageRequest, StoredObject},
+    store::{Configuration, PageRequest, Store, StoredObject},
 };
 use surehook_engine::{
     apply::plan_changes,
@@ -28,15 +27,23 @@ use surehook_types::{secret::SecretError, time::Clock as _};
 use super::Findings;
 use crate::{
     commands::check::{self, ConfigCheckReport},
-    data_folder,
     settings::{Settings, environment},
 };
 
 /// Quarantined requests that are counted.
 const QUARANTINED_MAX: usize = 1000;
 
-pub(super) async fn check(settings: &Settings, probe: bool, findings: &mut Findings) {
-    let stored = stored_configuration(settings).await;
+/// `store` is that of the settings, if it can be opened.
+pub(super) async fn check(
+    settings: &Settings,
+    store: Option<&dyn Store>,
+    probe: bool,
+    findings: &mut Findings,
+) {
+    let stored = match store {
+        Some(store) => store.load_configuration().await.unwrap_or_default(),
+        None => Configuration::default(),
+    };
     let configuration = next_configuration(settings, stored.clone());
     let policy = AddressPolicy::new(settings.allow_networks.clone());
     let has_public_url = settings.public_url.is_some();
@@ -48,11 +55,13 @@ pub(super) async fn check(settings: &Settings, probe: bool, findings: &mut Findi
     check_status_sources(&configuration, findings);
     check_variables(settings, &stored, findings);
 
-    for warning in check::check_filters(&configuration, &settings.data).await {
-        let advice = "Test the filter: surehook routes try.";
-        findings.warn("filters", warning, advice);
+    if let Some(store) = store {
+        for warning in check::check_filters(&configuration, store).await {
+            let advice = "Test the filter: surehook routes try.";
+            findings.warn("filters", warning, advice);
+        }
+        check_quarantine(store, findings).await;
     }
-    check_quarantine(settings, findings).await;
     let connector = GuardedConnector::new(Arc::new(policy), Arc::new(SystemResolver));
     for destination in &configuration.destinations {
         let spec = &destination.spec;
@@ -62,13 +71,6 @@ pub(super) async fn check(settings: &Settings, probe: bool, findings: &mut Findi
         {
             check_reachable(spec.name.as_str(), &uri, &connector, probe, findings).await;
         }
-    }
-}
-
-async fn stored_configuration(settings: &Settings) -> Configuration {
-    match data_folder::open_store(&settings.data) {
-        Ok(store) => store.load_configuration().await.unwrap_or_default(),
-        Err(_) => Configuration::default(),
     }
 }
 
@@ -185,8 +187,7 @@ fn check_variables(settings: &Settings, stored: &Configuration, findings: &mut F
     }
 }
 
-async fn check_quarantine(settings: &Settings, findings: &mut Findings) {
-    let Ok(store) = data_folder::open_store(&settings.data) else { return };
+async fn check_quarantine(store: &dyn Store, findings: &mut Findings) {
     let requests =
         store.list_quarantined(None, PageRequest { after: None, limit: QUARANTINED_MAX }).await;
     let count = requests.map_or(0, |requests| requests.len());

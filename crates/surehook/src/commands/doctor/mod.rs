@@ -5,6 +5,7 @@
 //! instead.
 
 mod configuration;
+mod database;
 mod disk;
 mod repair;
 mod server;
@@ -16,6 +17,7 @@ use surehook_engine::system::SystemClock;
 use surehook_types::time::Clock as _;
 
 use crate::{
+    backend::StoreLocation,
     cli::LocalArgs,
     error::CliError,
     output::{self, OutputStyle, style},
@@ -117,10 +119,15 @@ pub(super) async fn run(args: &DoctorArgs) -> Result<(), CliError> {
     let mut findings = Findings::default();
     let settings = check_settings(args, &mut findings);
     let now = SystemClock.now();
-    if disk::check(&settings.data, &mut findings) {
-        store::check(&settings, now, &mut findings);
+    match &settings.database {
+        Some(database) => database::check(&settings, database, &mut findings).await,
+        None if disk::check(&settings.data, &mut findings) => {
+            store::check(&settings, now, &mut findings);
+        }
+        None => {}
     }
-    configuration::check(&settings, args.probe, &mut findings).await;
+    let store = StoreLocation::of_settings(&settings).open_read_only().await.ok();
+    configuration::check(&settings, store.as_deref(), args.probe, &mut findings).await;
     if let Some(server) = &args.server {
         server::check(server, args.token.as_deref(), &mut findings).await;
     }
@@ -152,6 +159,7 @@ fn check_settings(args: &DoctorArgs, findings: &mut Findings) -> Settings {
             );
             let mut settings = Settings::default();
             settings.data = serve.data.unwrap_or(settings.data);
+            settings.database = serve.database;
             settings
         }
     }

@@ -5,10 +5,12 @@ use surehook_engine::system::SystemClock;
 use surehook_store::{OpenError, sqlite::RepairError};
 use surehook_types::time::Clock as _;
 
-use crate::{cli::LocalArgs, commands::backup::data_folder, error::CliError, output};
+use crate::{backend::require_folder, cli::LocalArgs, error::CliError, output};
+
+const INSTEAD: &str = "Restore a backup of the database: docs/operations/many-nodes.md.";
 
 pub(super) fn run(args: &LocalArgs) -> Result<(), CliError> {
-    let data = data_folder(args)?;
+    let data = require_folder(args, INSTEAD)?;
     if !data.is_dir() {
         let error = anyhow::anyhow!("{} does not exist", data.display());
         return Err(CliError::not_found(error).hint("Pass the data folder with --data."));

@@ -25,7 +25,7 @@ use super::files;
 use crate::{cli::GatewayArgs, client::ApiClient, error::CliError, output};
 
 #[derive(Debug, Args)]
-#[command(mut_arg("data", |data| data.hide(true)))]
+#[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
 pub(crate) struct SendTestArgs {
     /// Source name, or a provider with exactly one source
     #[arg(value_name = "SOURCE|PRESET")]

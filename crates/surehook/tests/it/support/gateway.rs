@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::Method;
 use rustix::process::{Pid, Signal};
 use serde_json::{Value, json};
+use surehook_test_servers::TestPostgres;
 use tempfile::TempDir;
 
 use super::{
@@ -18,6 +19,12 @@ use super::{
 
 /// The shell command that does nothing.
 const NO_SETUP: &str = ":";
+
+/// The variable with the URL of a database.
+const DATABASE: &str = "SUREHOOK_DATABASE";
+/// The key of all gateways on a database.
+pub(crate) const SECRET_KEY: &str =
+    "0a0b0c0d0e0f0a0b0c0d0e0f0a0b0c0d0e0f0a0b0c0d0e0f0a0b0c0d0e0f0a0b";
 
 /// The admin token of every gateway started with settings.
 pub(crate) const TOKEN: &str = "test-admin-token-0123456789";
@@ -86,10 +93,16 @@ impl GatewayBuilder {
         self
     }
 
-    /// Adds an environment variable.
+    /// Sets an environment variable.
     pub(crate) fn env(mut self, name: &str, value: &str) -> Self {
+        self.env.retain(|(other, _)| other != name);
         self.env.push((name.to_owned(), value.to_owned()));
         self
+    }
+
+    /// Uses a PostgreSQL database instead of a data folder.
+    pub(crate) fn database(self, url: &str) -> Self {
+        self.env(DATABASE, url).env("SUREHOOK_SECRET_KEY", SECRET_KEY)
     }
 
     /// Runs commands of the shell before the gateway, such as `ulimit -n 256`.
@@ -145,7 +158,9 @@ async fn try_serve(
     folder: &Path,
     env: &[(String, String)],
 ) -> Result<(Process, SocketAddr), CommandOutput> {
-    let args = ["serve", "--data", "data", "--listen", "127.0.0.1:0"];
+    let is_on_database = env.iter().any(|(name, _)| name == DATABASE);
+    let data: &[&str] = if is_on_database { &[] } else { &["--data", "data"] };
+    let args = [&["serve", "--listen", "127.0.0.1:0"], data].concat();
     let process = std::sync::Mutex::new(Process::spawn_after(setup, folder, &args, env));
     let started = eventually(WAIT_LIMIT, || async {
         let mut process = process.lock().unwrap();
@@ -204,11 +219,25 @@ impl Gateway {
 
     /// Starts a gateway in an empty folder without settings and token, as a new user does.
     pub(crate) async fn start_unconfigured() -> Self {
+        let gateway = Self::start_unconfigured_with(Vec::new()).await;
+        assert!(!gateway.token.is_empty(), "no token in {}", gateway.stdout());
+        gateway
+    }
+
+    /// Like [`Self::start_unconfigured`], on a database that others may have been started on: without a
+    /// token if it did not print one.
+    pub(crate) async fn start_unconfigured_on(server: &TestPostgres) -> Self {
+        let env = [(DATABASE, server.url()), ("SUREHOOK_SECRET_KEY", SECRET_KEY.to_owned())];
+        Self::start_unconfigured_with(env.map(|(name, value)| (name.to_owned(), value)).to_vec())
+            .await
+    }
+
+    async fn start_unconfigured_with(env: Vec<(String, String)>) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let (process, address) = serve(NO_SETUP, folder.path(), &[]).await;
+        let (process, address) = serve(NO_SETUP, folder.path(), &env).await;
         let mut gateway = Self {
             folder,
-            env: Vec::new(),
+            env,
             setup: NO_SETUP.to_owned(),
             process,
             address,
@@ -220,7 +249,8 @@ impl Gateway {
         let token = stdout.lines().find_map(|line| {
             line.trim_start().strip_prefix("admin token")?.split_whitespace().next()
         });
-        token.unwrap_or_else(|| panic!("no token in {stdout}")).clone_into(&mut gateway.token);
+        let token = token.unwrap_or_default();
+        (if token == "unchanged" { "" } else { token }).clone_into(&mut gateway.token);
         gateway
     }
 
@@ -452,6 +482,11 @@ impl Gateway {
     /// Reads the delivery state of a destination.
     pub(crate) async fn destination_state(&self, name: &str) -> Value {
         self.get(&format!("/destinations/{name}")).await.expect(200).json()["state"].take()
+    }
+
+    /// The nodes of the store with what they own.
+    pub(crate) async fn nodes_report(&self) -> Value {
+        self.get("/nodes").await.expect(200).json()
     }
 
     pub(crate) async fn stats(&self) -> Value {

@@ -15,6 +15,7 @@ pub(crate) enum Tool {
     Browser,
     Clients,
     Interpreters,
+    Nginx,
     Redis,
     Vendors,
 }
@@ -25,6 +26,7 @@ impl Tool {
             Self::Browser => "browser",
             Self::Clients => "clients",
             Self::Interpreters => "interpreters",
+            Self::Nginx => "nginx",
             Self::Redis => "redis",
             Self::Vendors => "vendors",
         }
@@ -42,6 +44,7 @@ impl Tool {
                     && interpreter_file("node").exists()
                     && ["ruby", "sidekiq", "php"].into_iter().all(is_program)
             }
+            Self::Nginx => target().join("nginx/nginx").exists(),
             Self::Redis => redis_server().is_some(),
             Self::Vendors => vendor_file("python").exists() && vendor_file("node").exists(),
         }
@@ -67,7 +70,7 @@ impl Tool {
 }
 
 /// The target folder of cargo: the binary under test is in `target/debug`.
-pub(super) fn target() -> &'static Path {
+pub(crate) fn target() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_surehook")).ancestors().nth(2).unwrap()
 }
 

@@ -20,6 +20,7 @@ use crate::{
     },
     gateway::AboutResponse,
     idempotency::{ClaimUpdateResponse, IdempotencyStats, ReleaseClaimRequest, StoredKeyResponse},
+    listen::{ListenRequest, ListenResponse},
     messages::{AcceptedMessageResponse, MediaFileResponse, MessageDetail, MessageResponse},
     nodes::NodesResponse,
     quarantine::{
@@ -298,6 +299,11 @@ pub fn get_clock() -> ApiCall<ClockStatus> {
 
 pub fn confirm_clock() -> ApiCall<ClockStatus> {
     post(&["clock", "confirm"])
+}
+
+/// Reports the answers of a listener, and waits for its next deliveries.
+pub fn listen(id_or_name: &str, request: &ListenRequest) -> ApiCall<ListenResponse> {
+    post(&["destinations", id_or_name, "listen"]).json(request)
 }
 
 /// Live updates as server-sent events.

@@ -12,6 +12,7 @@ pub mod deliveries;
 pub mod events;
 pub mod gateway;
 pub mod idempotency;
+pub mod listen;
 pub mod messages;
 pub mod nodes;
 pub mod quarantine;

@@ -154,6 +154,10 @@ pub struct DestinationState {
     /// Pause of sending messages by quiet hours or a daily limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hold: Option<DestinationHold>,
+    /// Programs that listen to it; only of the kind `listen`, and only on the node that owns its lane.
+    /// Without one, deliveries wait.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listeners: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drain: Option<DestinationDrain>,
     /// Whether deliveries are held, because it is paused or its circuit is open.

@@ -7,6 +7,7 @@ pub mod auth;
 pub mod exec;
 pub mod header;
 pub mod kind;
+pub mod listen;
 pub mod oauth2;
 pub mod receivers;
 pub mod sign_as;
@@ -51,6 +52,7 @@ use self::{
     exec::{ExecConfig, ExecSpec, ExecSpecError},
     header::{HeaderTemplateError, HeaderValueSource},
     kind::{DestinationFamily, DestinationKind},
+    listen::{ListenConfig, ListenSpec, ListenSpecError},
     sign_as::{ProviderSigner, SignAsSpec, SignAsSpecError},
     stream::{RedisStream, StreamSpec, StreamSpecError},
     tls::{TlsConfig, TlsSpec, TlsSpecError},
@@ -88,6 +90,9 @@ pub struct DestinationSpec {
     /// Stream to append to, for the kind `redis-stream`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::option")]
     pub stream: Option<Box<StreamSpec>>,
+    /// What happens without a listener, for the kind `listen`.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::option")]
+    pub listen: Option<ListenSpec>,
     /// Retry policy.
     #[serde(default)]
     pub retry: RetrySpec,
@@ -200,6 +205,8 @@ pub enum DestinationSpecError {
     Exec(#[from] ExecSpecError),
     #[error("{0}")]
     Stream(#[from] StreamSpecError),
+    #[error("listen: {0}")]
+    Listen(#[from] ListenSpecError),
     #[error("{0}")]
     Sending(#[from] SendingSpecError),
     #[error("{0}")]
@@ -221,6 +228,8 @@ pub enum Transport {
     /// A program on this machine.
     Exec(Box<ExecConfig>),
     RedisStream(Box<RedisStream>),
+    /// Programs that ask for their deliveries.
+    Listen(ListenConfig),
 }
 
 /// A checked destination.
@@ -290,6 +299,7 @@ impl DestinationSpec {
             sending: None,
             exec: None,
             stream: None,
+            listen: None,
             retry: RetrySpec::default(),
             concurrency: default_concurrency(),
             rate: None,
@@ -375,6 +385,9 @@ impl DestinationSpec {
                 let stream = stream.build(&self.url, self.auth.as_deref(), env)?;
                 Ok(Transport::RedisStream(Box::new(stream)))
             }
+            (DestinationFamily::Listener, _) => {
+                Ok(Transport::Listen(self.listen.unwrap_or_default().build()?))
+            }
             (_, Some(channel)) => {
                 let default = SendingSpec::default();
                 let sending = self.sending.as_deref().unwrap_or(&default);
@@ -419,17 +432,18 @@ impl DestinationSpec {
 
     /// Rejects settings of other kinds, which would silently have no effect.
     fn check_kind(&self) -> Result<(), DestinationSpecError> {
-        use DestinationFamily::{Channel, Program, Stream, Webhook};
-        let fields: [(_, _, &[DestinationFamily]); 12] = [
+        use DestinationFamily::{Channel, Listener, Program, Stream, Webhook};
+        let fields: [(_, _, &[DestinationFamily]); 13] = [
             ("url", !self.url.is_empty(), &[Webhook, Channel, Stream]),
             ("account", self.account.is_some(), &[Channel]),
             ("sending", self.sending.is_some(), &[Channel]),
             ("exec", self.exec.is_some(), &[Program]),
             ("stream", self.stream.is_some(), &[Stream]),
-            ("headers", !self.headers.is_empty(), &[Webhook]),
-            ("signing_secrets", !self.signing_secrets.is_empty(), &[Webhook]),
+            ("listen", self.listen.is_some(), &[Listener]),
+            ("headers", !self.headers.is_empty(), &[Webhook, Listener]),
+            ("signing_secrets", !self.signing_secrets.is_empty(), &[Webhook, Listener]),
             ("sign_as", self.sign_as.is_some(), &[Webhook]),
-            ("rules", !self.rules.is_empty(), &[Webhook]),
+            ("rules", !self.rules.is_empty(), &[Webhook, Listener]),
             ("auth", self.auth.is_some(), &[Webhook, Stream]),
             ("proxy", self.proxy.is_some(), &[Webhook, Channel]),
             ("tls", self.tls.is_some(), &[Webhook, Channel, Stream]),

@@ -65,6 +65,9 @@ pub fn advice(code: &str) -> &'static str {
         "no_verify_token" => {
             "set `verify_token` of the source to the token entered at the provider"
         }
+        "wrong_verify_token" => {
+            "enter the same text at the provider and in `verify_token` of the source"
+        }
         "untrusted_certificate" => {
             "check that the request comes from the provider: its certificate is not the provider's"
         }
@@ -107,6 +110,7 @@ mod tests {
             VerifyError::Stale,
             VerifyError::UnknownUrl,
             VerifyError::NoVerifyToken,
+            VerifyError::WrongVerifyToken,
             VerifyError::UntrustedCertificate(""),
             VerifyError::Mismatch,
         ];

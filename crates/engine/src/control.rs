@@ -26,6 +26,13 @@ pub enum LaneError {
     NoAnswer,
     #[error("the node that delivers to this destination could not do this: {0}")]
     NotDone(String),
+    /// Listeners must call the owner of the lane, which knows them.
+    #[error("the deliveries of this destination are handed out by {0}; call that one")]
+    OwnedElsewhere(String),
+    #[error("this destination is not of the kind `listen`")]
+    NotListen,
+    #[error("{0} programs listen to this destination already; stop one of them")]
+    TooManyListeners(usize),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
@@ -36,7 +43,7 @@ impl Engine {
     }
 
     /// Whether another node may own the lane of this destination.
-    fn is_elsewhere(&self, destination: DestinationId) -> bool {
+    pub(crate) fn is_elsewhere(&self, destination: DestinationId) -> bool {
         let registry = self.registry.load();
         !self.shared.node.is_alone()
             && registry.destinations.contains(&destination)

@@ -41,6 +41,12 @@ impl LaneStates {
         }
     }
 
+    /// How many programs listen to a destination; `None` if it is of another kind, or another node owns its
+    /// lane.
+    pub fn count_listeners(&self, destination: DestinationId) -> Option<usize> {
+        self.registry.lanes.get(&destination).and_then(|lane| lane.count_listeners())
+    }
+
     /// The end of a destination's cool-down, if it cools down.
     pub fn cooling_until(&self, destination: DestinationId) -> Option<Timestamp> {
         self.find(destination)?.cool_until

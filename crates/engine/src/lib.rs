@@ -9,6 +9,7 @@
 //! - [`registry`], [`apply`]: the configuration in use, and changes to it.
 //! - `node`, `lost_claims`: the lanes that this process owns, and claims without a running attempt.
 //! - `signals`, `lane_requests`, `lane_states`: what it tells other nodes, and learns of their lanes.
+//! - [`listen`]: programs that ask for their deliveries.
 //! - `maintenance`: retention, roll-ups, metrics. [`replays`]: bulk replay jobs.
 //! - [`health`]: the health of destinations.
 //! - `idempotency`: claims of idempotency keys.
@@ -31,6 +32,7 @@ pub mod ingest;
 mod lane;
 mod lane_requests;
 mod lane_states;
+pub mod listen;
 mod lock;
 mod lost_claims;
 mod maintenance;

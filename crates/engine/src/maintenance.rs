@@ -29,6 +29,8 @@ const PRUNE_KEYS_EVERY: Duration = Duration::from_secs(60);
 /// long at the latest.
 const REPLAYS_EVERY: Duration = Duration::from_secs(5);
 
+const REMOVE_UNATTENDED_EVERY: Duration = Duration::from_secs(60);
+
 /// Starts all periodic tasks; they end when the engine stops.
 pub(crate) fn start(engine: &Arc<Engine>) {
     let soon_if_more = |more: bool| more.then_some(PRUNE_BUSY_PAUSE);
@@ -51,6 +53,13 @@ pub(crate) fn start(engine: &Arc<Engine>) {
     });
     spawn(engine, Some(Duty::ReplayJobs), REPLAYS_EVERY, |engine| {
         Box::pin(async move { engine.resume_replays().await.map(|()| None) })
+    });
+    // The owner of each lane knows its listeners.
+    spawn(engine, None, REMOVE_UNATTENDED_EVERY, |engine| {
+        Box::pin(async move {
+            let next = engine.remove_unattended_destinations().await;
+            Ok(next.map(|next| next.min(REMOVE_UNATTENDED_EVERY)))
+        })
     });
 }
 

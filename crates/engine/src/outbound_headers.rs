@@ -1,5 +1,6 @@
 //! The headers of an outgoing webhook: those of the original request, with our own signature or a new
-//! one in the format of a provider.
+//! one in the format of a provider. A signature of the sender in the form of Standard Webhooks passes
+//! with its id and timestamp where nothing here takes its place.
 
 use http::{HeaderMap, HeaderName, HeaderValue, header};
 use surehook_core::{
@@ -14,6 +15,8 @@ use surehook_webhooks::{sign::build_signature_header, verify::SignError};
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
 const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
+/// The id of the event, where `webhook-id` is that of the sender.
+const EVENT_ID: HeaderName = HeaderName::from_static("surehook-event-id");
 
 /// The name under which a sender's own Standard Webhooks header is forwarded. Ours take its place: the
 /// receiver needs one id that is the same over all attempts of this gateway.
@@ -57,7 +60,10 @@ pub(crate) fn build(
     secret_headers: &[String],
     now: Timestamp,
 ) -> Result<HeaderMap, SignError> {
-    let mut map = forwarded_headers(&claimed.payload.head, secret_headers);
+    let head = &claimed.payload.head;
+    let passes_senders_signature =
+        !sets_standard_signature(destination) && has_standard_signature(head);
+    let mut map = forwarded_headers(head, secret_headers, passes_senders_signature);
     for (name, template) in &destination.headers {
         match template.render(claimed) {
             Some(value) => map.insert(name, value),
@@ -76,8 +82,12 @@ pub(crate) fn build(
         set(&mut map, WEBHOOK_SIGNATURE, &signature);
         rename_svix_headers(&mut map);
     }
-    set(&mut map, WEBHOOK_ID, &id);
-    map.insert(WEBHOOK_TIMESTAMP, HeaderValue::from(now.as_secs()));
+    if passes_senders_signature {
+        set(&mut map, EVENT_ID, &id);
+    } else {
+        set(&mut map, WEBHOOK_ID, &id);
+        map.insert(WEBHOOK_TIMESTAMP, HeaderValue::from(now.as_secs()));
+    }
     if let Some(sign_as) = &destination.sign_as {
         let url = match &destination.transport {
             Transport::Http(url) => url.to_string(),
@@ -87,11 +97,29 @@ pub(crate) fn build(
             Transport::Inbox
             | Transport::Channel(_)
             | Transport::Exec(_)
-            | Transport::RedisStream(_) => BUILTIN_INBOX.to_owned(),
+            | Transport::RedisStream(_)
+            | Transport::Listen(_) => BUILTIN_INBOX.to_owned(),
         };
         sign_as.sign(&mut map, &id, &url, &claimed.payload.body, now)?;
     }
     Ok(map)
+}
+
+/// Whether the destination gets a signature of ours in the form of Standard Webhooks.
+fn sets_standard_signature(destination: &Destination) -> bool {
+    let signs_as = destination.sign_as.as_ref();
+    !destination.signing.is_empty()
+        || signs_as.is_some_and(|signer| signer.sets(&WEBHOOK_SIGNATURE))
+}
+
+/// Whether the sender signed in the form of Standard Webhooks. Without all three headers there is nothing
+/// to verify, and the receiver needs our id.
+fn has_standard_signature(head: &RequestHead) -> bool {
+    let has = |wanted: &HeaderName| {
+        let mut lines = head.headers.lines();
+        lines.any(|(name, value)| name.eq_ignore_ascii_case(wanted.as_str()) && !value.is_empty())
+    };
+    [WEBHOOK_ID, WEBHOOK_TIMESTAMP, WEBHOOK_SIGNATURE].iter().all(has)
 }
 
 fn set(map: &mut HeaderMap, name: HeaderName, text: &str) {
@@ -101,7 +129,11 @@ fn set(map: &mut HeaderMap, name: HeaderName, text: &str) {
     }
 }
 
-fn forwarded_headers(head: &RequestHead, secret_headers: &[String]) -> HeaderMap {
+fn forwarded_headers(
+    head: &RequestHead,
+    secret_headers: &[String],
+    passes_senders_signature: bool,
+) -> HeaderMap {
     let declared = connection_headers(head);
     let mut map = HeaderMap::with_capacity(16);
     for (name, value) in head.headers.lines() {
@@ -112,7 +144,8 @@ fn forwarded_headers(head: &RequestHead, secret_headers: &[String]) -> HeaderMap
         }
         let name = HeaderName::from_bytes(name.as_bytes());
         if let (Ok(name), Ok(value)) = (name, HeaderValue::from_bytes(value)) {
-            map.append(forwarded_name(name), value);
+            let name = if passes_senders_signature { name } else { forwarded_name(name) };
+            map.append(name, value);
         }
     }
     map.entry(header::USER_AGENT)
@@ -201,6 +234,30 @@ mod tests {
         assert_eq!(sent["webhook-id"], received.event.to_string());
         assert!(sent["webhook-signature"].to_str().unwrap().starts_with("v1,"));
         assert_ne!(sent["webhook-signature"], "v1,AA==");
+    }
+
+    #[test]
+    fn senders_standard_signature_passes_with_its_id_unless_we_sign() {
+        let signed = [
+            ("webhook-id", "msg_1"),
+            ("webhook-timestamp", "1614265000"),
+            ("webhook-signature", "v1,AA=="),
+        ];
+        let received = claimed(&signed);
+
+        let sent = build(&destination(&[]), &received, &[], NOW).unwrap();
+
+        for (name, value) in signed {
+            assert_eq!(sent[name], value);
+            assert!(!sent.contains_key(format!("original-{name}")), "case: {name}");
+        }
+        assert_eq!(sent["surehook-event-id"], received.event.to_string());
+        // An id alone proves nothing: the receiver needs one that is the same in all attempts.
+        let incomplete = claimed(&signed[..2]);
+        let sent = build(&destination(&[]), &incomplete, &[], NOW).unwrap();
+        assert_eq!(sent["webhook-id"], incomplete.event.to_string());
+        assert_eq!(sent["original-webhook-id"], "msg_1");
+        assert!(!sent.contains_key("surehook-event-id"));
     }
 
     #[test]

@@ -457,7 +457,7 @@ fn check_addresses(
     let host_of = |uri: &Uri| uri.host().and_then(|host| Host::parse(host).ok());
     let url = match &destination.transport {
         Transport::Http(uri) | Transport::Origin(uri) => host_of(uri),
-        Transport::Inbox | Transport::Exec(_) => None,
+        Transport::Inbox | Transport::Exec(_) | Transport::Listen(_) => None,
         Transport::RedisStream(stream) => Some(stream.server.host.clone()),
         Transport::Channel(sender) => sender.account.base_url().host().map(|host| host.to_owned()),
     };

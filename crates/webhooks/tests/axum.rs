@@ -551,7 +551,7 @@ async fn whatsapp_example_answers_handshake_and_verifies() {
     let answer = server.send(&get(&format!("{handshake}tok-%C3%A7-123"))).await;
     assert_eq!((answer.0, &*answer.2), (200, "1158201444"));
     let answer = server.send(&get(&format!("{handshake}other"))).await;
-    assert_eq!((answer.0, &*code(&answer)), (403, "mismatch"));
+    assert_eq!((answer.0, &*code(&answer)), (403, "wrong_verify_token"));
     assert_eq!(server.send(&get("")).await.0, 405);
 
     let item = recorded().find(|item| item.file == "whatsapp.message.text.json").unwrap();

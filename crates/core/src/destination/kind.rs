@@ -22,6 +22,8 @@ string_enum! {
         Exec = "exec",
         /// Redis stream.
         RedisStream = "redis-stream",
+        /// Programs that ask for their deliveries, such as `surehook listen`.
+        Listen = "listen",
     }
 }
 
@@ -36,6 +38,8 @@ pub enum DestinationFamily {
     Program,
     /// Redis streams.
     Stream,
+    /// Listeners, which ask for their deliveries.
+    Listener,
 }
 
 impl DestinationKind {
@@ -47,13 +51,14 @@ impl DestinationKind {
             }
             Self::Exec => DestinationFamily::Program,
             Self::RedisStream => DestinationFamily::Stream,
+            Self::Listen => DestinationFamily::Listener,
         }
     }
 
     /// The channel that sends its messages, for messaging destinations.
     pub fn channel(self) -> Option<&'static dyn Channel> {
         match self {
-            Self::Http | Self::Origin | Self::Exec | Self::RedisStream => None,
+            Self::Http | Self::Origin | Self::Exec | Self::RedisStream | Self::Listen => None,
             Self::WhatsappCloud | Self::EvolutionGo | Self::EvolutionApi => {
                 surehook_messaging::find_channel(self.as_str())
             }
@@ -84,6 +89,7 @@ mod tests {
             DestinationKind::Origin,
             DestinationKind::Exec,
             DestinationKind::RedisStream,
+            DestinationKind::Listen,
         ] {
             assert!(kind.channel().is_none());
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());

@@ -11,6 +11,9 @@ crate::lang::translations!(
         about_evolution: "WhatsApp messages via an unofficial client", "Mensagens de WhatsApp por um cliente não oficial", "Mensajes de WhatsApp por un cliente no oficial";
         about_exec: "A program on the gateway's host", "Um programa no servidor do gateway", "Un programa en el servidor del gateway";
         about_redis: "A Redis stream", "Um stream do Redis", "Un stream de Redis";
+        about_listen: "Your own machine, while `surehook listen` runs on it", "Sua própria máquina, enquanto `surehook listen` roda nela", "Tu propia máquina, mientras `surehook listen` se ejecuta en ella";
+        remove_after: "Remove after", "Remover após", "Eliminar después de";
+        remove_after_hint: "Without a listener for this long, the destination is removed with its routes", "Sem ninguém escutando por esse tempo, o destino é removido com suas rotas", "Si nadie escucha durante ese tiempo, el destino se elimina con sus rutas";
         empty: "No destinations yet. Create one, then add a route to it.", "Nenhum destino ainda. Crie um e depois adicione uma rota para ele.", "Todavía no hay destinos. Cree uno y luego agregue una ruta hacia él.";
         rate: "Rate limit", "Velocidade máxima", "Velocidad máxima";
         rate_hint: "Maximum attempts per unit of time, for example 50/s. Empty: no limit.", "Máximo de tentativas por unidade de tempo, por exemplo, 50/s. Vazio: sem limite.", "Máximo de intentos por unidad de tiempo, por ejemplo, 50/s. Vacío: sin límite.";

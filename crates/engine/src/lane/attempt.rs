@@ -44,6 +44,7 @@ use crate::{
     exec,
     feed::{DeliveryChanged, LiveUpdate},
     inbox::InboxDelivery,
+    listen::{ListenerDelivery, NoListener},
     outbound_headers,
     routing::{self, RouteFailure},
     sender::SendReport,
@@ -89,6 +90,8 @@ pub(super) enum PostponeReason {
     RecipientPace,
     /// The gateway itself has no free file, socket or memory.
     NoResources,
+    /// The listener is gone, or the lane ends.
+    NoListener,
 }
 
 /// Why nothing was sent, other than a failure.
@@ -140,6 +143,7 @@ enum OutboundRequest<'c> {
     Message(Box<OutboundMessage<'c>>),
     Program(&'c ExecConfig, Box<ClaimedDelivery>),
     StreamEntry(&'c RedisStream, Box<ClaimedDelivery>),
+    Listener(Box<ListenerDelivery>),
 }
 
 /// An attempt that has ended and whose result is not recorded yet.
@@ -280,6 +284,13 @@ impl Lane {
             OutboundRequest::StreamEntry(stream, claimed) => {
                 client.add_to_stream(stream, &claimed).await.into_report(started.elapsed())
             }
+            OutboundRequest::Listener(delivery) => {
+                let answered = self.listeners.deliver(*delivery, &self.stop).await;
+                return answered.map_err(|NoListener| {
+                    let (until, reason) = (self.shared.clock.now(), PostponeReason::NoListener);
+                    UnsentReason::Postponed(PostponedUntil { until, reason })
+                });
+            }
             OutboundRequest::Inbox(delivery) => {
                 self.shared.inbox.store(delivery);
                 SendReport::of(AttemptOutcome::Answered { status: 200, retry_after: None })
@@ -327,6 +338,16 @@ impl Lane {
                     OutboundMessage::compose(sender, media, destination, &claimed, now).await?;
                 OutboundRequest::Message(Box::new(message))
             }
+            Transport::Listen(_) => OutboundRequest::Listener(Box::new(ListenerDelivery {
+                id: claimed.id,
+                event: claimed.event,
+                source: claimed.source.clone(),
+                attempt: claimed.attempts + 1,
+                received_at: claimed.received_at,
+                headers: headers().map_err(unsignable)?,
+                body,
+                timeout: destination.timeout,
+            })),
             Transport::Exec(exec) => OutboundRequest::Program(exec, Box::new(claimed.into_owned())),
             Transport::RedisStream(stream) => {
                 OutboundRequest::StreamEntry(stream, Box::new(claimed.into_owned()))

@@ -299,11 +299,13 @@ impl MessageSendState {
 }
 
 impl Lane {
-    /// Whether daily limit and quiet hours allow one more attempt; always, if the lane sends no
-    /// messages.
+    /// Whether daily limit and quiet hours allow one more attempt; if the lane sends no messages, whether
+    /// there is a listener or none is needed.
     pub(super) fn can_send(&self, state: &LaneState) -> bool {
         let destination = self.destination.load();
-        let Some(MessageSender { limits, .. }) = destination.sender() else { return true };
+        let Some(MessageSender { limits, .. }) = destination.sender() else {
+            return !self.lacks_listener();
+        };
         state.messages.can_send(limits, state.scheduler.running(), self.shared.clock.now())
     }
 

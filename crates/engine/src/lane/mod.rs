@@ -16,6 +16,7 @@
 //!   forever.
 //! - A **cool-down** that the destination asks for (429) holds the whole lane.
 //! - A **send hold** stops messages: quiet hours, or the daily limit (`message`).
+//! - A lane of the kind `listen` starts nothing without a listener (`listen`).
 //! - The **gate** of core decides what may start: pause, circuit, rate. The supervisor saves its state,
 //!   so that it survives a restart (`control`).
 //!
@@ -67,6 +68,7 @@ use crate::{
     destination_client::{DestinationClient, PreparedDestination},
     feed::Feed,
     inbox::Inbox,
+    listen::Listeners,
     lock::lock,
     lost_claims::{LOST_ATTEMPT_DELAY, LostClaims},
     media::MediaFiles,
@@ -279,6 +281,7 @@ pub(crate) struct Lane {
     next_due: AtomicI64,
     /// Attempts in a row that found no free file, socket or memory of the gateway.
     shortages: AtomicU32,
+    listeners: Listeners,
     changed: Notify,
     stop: CancellationToken,
 }
@@ -319,6 +322,7 @@ impl Lane {
             backlog: AtomicBool::new(true),
             next_due: AtomicI64::new(i64::MAX),
             shortages: AtomicU32::new(0),
+            listeners: Listeners::default(),
             changed: Notify::new(),
             stop: shared.stop.child_token(),
             destination: ArcSwap::new(destination),
@@ -391,7 +395,7 @@ impl Lane {
         }
         self.destination.store(destination);
         // Changed quiet hours take effect at once.
-        state.scheduler.gate.is_on_hold = self.send_hold(&state).is_some();
+        state.scheduler.gate.is_on_hold = self.send_hold(&state).is_some() || self.lacks_listener();
         self.set_limited(&state.scheduler.gate);
         drop(state);
         self.start_workers();
@@ -482,6 +486,26 @@ impl Lane {
         if needs_supervisor {
             self.changed.notify_one();
         }
+    }
+
+    /// The programs that ask for the deliveries of this lane, if it is of that kind.
+    pub(crate) fn listeners(&self) -> &Listeners {
+        &self.listeners
+    }
+
+    /// Starts what has waited for a listener.
+    pub(crate) fn wake_for_listener(self: &Arc<Self>) {
+        let is_on_hold = self.lock().scheduler.gate.is_on_hold;
+        if is_on_hold {
+            self.wake();
+        } else {
+            self.start_workers();
+        }
+    }
+
+    /// Cancelled when the lane or the process ends.
+    pub(crate) fn stop_token(&self) -> CancellationToken {
+        self.stop.clone()
     }
 
     /// Tells the lane that the store has due deliveries for it.

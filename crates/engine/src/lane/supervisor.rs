@@ -141,7 +141,8 @@ impl Lane {
     fn advance_time(&self) -> Option<Duration> {
         let now = self.shared.clock.now();
         let mut state = self.lock();
-        let hold_until = self.send_hold(&state).map(|(until, _)| until);
+        let without_listener = || self.lacks_listener().then(|| now + TIMER_MAX);
+        let hold_until = self.send_hold(&state).map(|(until, _)| until).or_else(without_listener);
         let availability = state.scheduler.advance_time(hold_until, self.concurrency(), now);
         self.set_limited(&state.scheduler.gate);
         match availability {

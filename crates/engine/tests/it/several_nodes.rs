@@ -11,10 +11,12 @@ use surehook_core::{
     },
 };
 use surehook_engine::{
-    ConfigChangeError, Engine,
+    ConfigChangeError, Engine, LaneError,
     feed::LiveUpdate,
+    listen::{ListenCall, ListenerAnswer},
     system::{SystemClock, SystemRng},
 };
+use surehook_retry::AttemptOutcome;
 use surehook_store::{
     SqliteOptions, SqliteStore,
     conformance::{FaultyStore, GrantedOwnership},
@@ -193,6 +195,58 @@ async fn destination_is_paused_resumed_and_probed_on_a_node_without_its_lane() {
     assert!(test.saved_state(destination).await.paused.is_none());
     let nothing = other.probe(destination).await.unwrap_err();
     assert_eq!(nothing.to_string(), "this destination has no pending deliveries");
+}
+
+#[tokio::test]
+async fn listener_is_served_by_the_owner_of_the_lane_and_sent_there_by_others() {
+    let test = TestNodes::start(2, 1).await;
+    let spec = serde_json::json!({ "name": "laptop", "kind": "listen" });
+    let laptop: DestinationId = new_id(&SystemRng, SystemClock.now());
+    let route = serde_json::json!({ "from": "shop", "to": "laptop" });
+    let changes = vec![
+        ConfigChange::PutDestination(laptop, serde_json::from_value(spec).unwrap()),
+        ConfigChange::PutRoute(
+            new_id(&SystemRng, SystemClock.now()),
+            serde_json::from_value(route).unwrap(),
+        ),
+    ];
+    test.nodes[0].change::<_, ConfigChangeError>(|_| Ok((changes.clone(), ()))).await.unwrap();
+    test.wait_until_shared(2).await;
+    let report = test.store.load_nodes().await.unwrap();
+    let lane = report.lanes.iter().find(|lane| lane.destination == laptop).unwrap();
+    let is_owner = |node: &&Arc<Engine>| Some(node.node_id()) == lane.owner;
+    let owner = test.nodes.iter().find(is_owner).unwrap();
+    let other = test.nodes.iter().find(|node| !is_owner(node)).unwrap();
+    let call = |max, answers: Vec<ListenerAnswer>| ListenCall {
+        listener: "test".to_owned(),
+        max,
+        wait: Duration::from_secs(10),
+        holding: Vec::new(),
+        answers,
+        is_leaving: false,
+    };
+
+    let elsewhere = other.listen(laptop, call(1, Vec::new())).await.unwrap_err();
+    assert!(matches!(elsewhere, LaneError::OwnedElsewhere(_)), "{elsewhere}");
+    receive(other, "a").await.unwrap();
+    let handed = owner.listen(laptop, call(1, Vec::new())).await.unwrap().deliveries;
+    assert_eq!(handed.len(), 1);
+    let id = handed[0].id;
+    // The response got lost: the listener does not say that it has it.
+    let again = owner.listen(laptop, call(1, Vec::new())).await.unwrap().deliveries;
+    assert_eq!((again.len(), again[0].id), (1, id));
+    let answer = ListenerAnswer {
+        delivery: id,
+        outcome: AttemptOutcome::Answered { status: 204, retry_after: None },
+        elapsed: Duration::from_millis(1),
+        detail: None,
+        response_body: Vec::new(),
+    };
+    let accepted = owner.listen(laptop, call(0, vec![answer.clone()])).await.unwrap();
+    assert_eq!((accepted.accepted, accepted.unknown.len()), (vec![id], 0));
+    let repeated = owner.listen(laptop, call(0, vec![answer])).await.unwrap();
+    assert_eq!((repeated.accepted.len(), repeated.unknown), (0, vec![id]));
+    test.wait_for_successes(2).await;
 }
 
 #[tokio::test]

@@ -51,6 +51,7 @@ pub(super) fn destination_state(lanes: &LaneStates, id: DestinationId) -> Option
         hold: lanes
             .find_hold(id)
             .map(|(until, hold)| DestinationHold { until, reason: hold.as_str().to_owned() }),
+        listeners: lanes.count_listeners(id),
         drain: state.drain.map(|BacklogDrain { rate, until }| DestinationDrain { rate, until }),
         holds,
     })
@@ -170,6 +171,9 @@ impl From<LaneError> for Problem {
         let code = match error {
             LaneError::NoLane => "destination_misconfigured",
             LaneError::NothingPending => "nothing_waits",
+            LaneError::OwnedElsewhere(_) => "owned_by_other_node",
+            LaneError::NotListen => "not_a_listen_destination",
+            LaneError::TooManyListeners(_) => "too_many_listeners",
             LaneError::NoAnswer | LaneError::NotDone(_) => {
                 let status = StatusCode::SERVICE_UNAVAILABLE;
                 return Self::new(status, "owner_unavailable", error.to_string()).retry_after(5);

@@ -155,7 +155,7 @@ async fn create_replay(
     create_or_preview(&server, identity, request).await
 }
 
-async fn reprocess_dead_letters(
+pub(super) async fn reprocess_dead_letters(
     State(server): State<Arc<ServerState>>,
     IdempotencyContext(identity): IdempotencyContext,
     JsonBody(request): JsonBody<ReprocessRequest>,

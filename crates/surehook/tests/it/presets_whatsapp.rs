@@ -52,7 +52,8 @@ async fn meta_verification_request_is_answered_with_challenge() {
     assert!(response.header("content-type").starts_with("text/plain"));
 
     let wrong = ask(&format!("/in/in?{query}4")).await.expect(403);
-    assert_eq!(wrong.code(), "mismatch");
+    assert_eq!(wrong.code(), "wrong_verify_token");
+    assert!(wrong.detail().contains("verify_token"), "{}", wrong.detail());
     let unset = ask(&format!("/in/no-token?{query}")).await.expect(403);
     assert_eq!(unset.code(), "no_verify_token");
     assert!(unset.detail().contains("verify_token"), "{}", unset.detail());

@@ -56,7 +56,7 @@ pub struct HmacSpec {
     /// Parameter with the time of signing, in the signature header.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timestamp_param: Option<String>,
-    /// Unit of the timestamp.
+    /// How the timestamp is written: a number with this unit, or a date.
     #[serde(default)]
     pub timestamp_unit: TimestampUnit,
     /// Largest allowed difference between the timestamp and now, in either direction.
@@ -68,6 +68,34 @@ pub struct HmacSpec {
     /// Parameter with the signature, if the header is a list such as `t=…,v1=…`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature_param: Option<String>,
+    /// What separates the parameters of such a list.
+    #[serde(default, skip_serializing_if = "ParamSeparator::is_default")]
+    pub param_separator: ParamSeparator,
+}
+
+/// What separates the parameters of a signature header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ParamSeparator {
+    /// `t=…,v1=…`
+    #[default]
+    #[serde(rename = ",")]
+    Comma,
+    /// `ts=…;h1=…`
+    #[serde(rename = ";")]
+    Semicolon,
+}
+
+impl ParamSeparator {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    const fn as_char(self) -> char {
+        match self {
+            Self::Comma => ',',
+            Self::Semicolon => ';',
+        }
+    }
 }
 
 /// One header name or several.
@@ -126,16 +154,19 @@ impl HmacAlgorithm {
     }
 }
 
-/// Unit of a timestamp, counted since 1970.
+/// How a timestamp is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TimestampUnit {
-    /// Seconds.
+    /// Seconds since 1970.
     #[default]
     #[serde(rename = "s")]
     Seconds,
-    /// Milliseconds.
+    /// Milliseconds since 1970.
     #[serde(rename = "ms")]
     Milliseconds,
+    /// A date and a time with their offset from UTC, such as `2026-11-15T08:00:00Z` (ISO 8601, RFC 3339).
+    #[serde(rename = "iso8601")]
+    Iso8601,
 }
 
 fn only_body() -> String {
@@ -166,6 +197,7 @@ impl HmacSpec {
             tolerance: five_minutes(),
             id_header: None,
             signature_param: None,
+            param_separator: ParamSeparator::default(),
         }
     }
 
@@ -343,6 +375,7 @@ pub(super) struct HmacVerifier {
     tolerance: HumanDuration,
     id: Option<HeaderName>,
     signature_param: Option<Box<[u8]>>,
+    separator: ParamSeparator,
     body_timestamp: Option<BodyTimestamp>,
     keys: Vec<HmacKey>,
 }
@@ -396,6 +429,7 @@ impl HmacVerifier {
             id: spec.id_header.as_deref().map(parse_header_name).transpose()?.filter(|_| has_id),
             template,
             signature_param: spec.signature_param.as_deref().map(parse_param_name).transpose()?,
+            separator: spec.param_separator,
             body_timestamp: None,
             keys: secrets
                 .iter()
@@ -425,7 +459,7 @@ impl HmacVerifier {
                 self.push_candidate(value.as_bytes(), candidates)?;
                 continue;
             };
-            for (name, value) in params(value.as_bytes()) {
+            for (name, value) in params(value.as_bytes(), self.separator) {
                 if name == signature_param.as_ref() {
                     self.push_candidate(value, candidates)?;
                 } else if self.is_timestamp_param(name) && timestamp.replace(value).is_some() {
@@ -475,6 +509,11 @@ impl HmacVerifier {
             TimestampUnit::Milliseconds => {
                 let tolerance = u64::try_from(tolerance.as_millis()).unwrap_or(u64::MAX);
                 check_age(timestamp, now.as_millis(), tolerance)
+            }
+            TimestampUnit::Iso8601 => {
+                let signed_at = parse_date(timestamp)?;
+                let difference = now.since(signed_at).max(signed_at.since(now));
+                if difference > tolerance { Err(VerifyError::Stale) } else { Ok(()) }
             }
         }
     }
@@ -576,10 +615,10 @@ impl VerificationScheme for HmacVerifier {
         now: Timestamp,
     ) -> Result<super::RequestSignature, SignError> {
         let timestamp = match self.unit {
-            TimestampUnit::Seconds => now.as_secs(),
-            TimestampUnit::Milliseconds => now.as_millis(),
+            TimestampUnit::Seconds => now.as_secs().to_string(),
+            TimestampUnit::Milliseconds => now.as_millis().to_string(),
+            TimestampUnit::Iso8601 => now.to_string(),
         };
-        let timestamp = timestamp.to_string();
         let signed = SignedContent {
             template: &self.template,
             body: request.body,
@@ -602,7 +641,8 @@ impl VerificationScheme for HmacVerifier {
         let mut headers = Vec::new();
         match &self.timestamp {
             Some(TimestampLocation::Param(param)) => {
-                value = format!("{}={timestamp},{value}", text(param));
+                let separator = self.separator.as_char();
+                value = format!("{}={timestamp}{separator}{value}", text(param));
             }
             Some(TimestampLocation::Header(name)) => headers.push((name.clone(), timestamp)),
             None => {}
@@ -613,9 +653,10 @@ impl VerificationScheme for HmacVerifier {
     }
 }
 
-/// The `name=value` pairs of a comma-separated list; other items are ignored.
-fn params(list: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    list.split(|byte| *byte == b',').filter_map(|item| {
+/// The `name=value` pairs of a list; other items are ignored.
+fn params(list: &[u8], separator: ParamSeparator) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let separator = separator.as_char();
+    list.split(move |byte| char::from(*byte) == separator).filter_map(|item| {
         let equals = item.iter().position(|byte| *byte == b'=')?;
         Some((item[..equals].trim_ascii(), item[equals + 1..].trim_ascii()))
     })
@@ -649,6 +690,16 @@ pub(crate) fn check_age(timestamp: &[u8], now: i64, tolerance: u64) -> Result<()
     if now.abs_diff(signed_at) > tolerance { Err(VerifyError::Stale) } else { Ok(()) }
 }
 
+/// The longest date with nanoseconds and an offset is shorter.
+const DATE_BYTES_MAX: usize = 40;
+
+/// Parses a date and a time with their offset from UTC. A date without an offset could mean any hour.
+fn parse_date(text: &[u8]) -> Result<Timestamp, VerifyError> {
+    let malformed = VerifyError::Malformed { part: "timestamp" };
+    let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= DATE_BYTES_MAX);
+    text.and_then(|text| text.parse().ok()).ok_or(malformed)
+}
+
 /// Accepts digits only: no sign, no fraction, and no leading zero, so that a time has one spelling.
 fn parse_timestamp(text: &[u8]) -> Option<i64> {
     let is_number = text.iter().all(u8::is_ascii_digit);
@@ -678,7 +729,7 @@ fn timestamp_location(spec: &HmacSpec) -> Result<Option<TimestampLocation>, Veri
 }
 
 fn parse_param_name(name: &str) -> Result<Box<[u8]>, VerifySpecError> {
-    if name.is_empty() || name.contains([',', '=']) || name.contains(char::is_whitespace) {
+    if name.is_empty() || name.contains([',', ';', '=']) || name.contains(char::is_whitespace) {
         return Err(VerifySpecError::InvalidParam { name: name.to_owned() });
     }
     Ok(name.as_bytes().into())

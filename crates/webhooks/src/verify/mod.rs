@@ -28,7 +28,9 @@ use url::Url;
 
 pub use self::certificate::CertificateChain;
 pub(crate) use self::hmac::{CANDIDATES_MAX, check_age, check_max_age, parse_epoch};
-pub use self::hmac::{HeaderNames, HmacAlgorithm, HmacSpec, SignatureEncoding, TimestampUnit};
+pub use self::hmac::{
+    HeaderNames, HmacAlgorithm, HmacSpec, ParamSeparator, SignatureEncoding, TimestampUnit,
+};
 use self::{
     credentials::{BasicVerifier, TokenVerifier},
     hmac::HmacVerifier,
@@ -204,6 +206,11 @@ pub enum VerifyError {
     /// The handshake cannot be checked.
     #[error("the source has no `verify_token`; set it to the token entered at the provider")]
     NoVerifyToken,
+    /// The handshake has another verify token.
+    #[error(
+        "the verify token of the handshake is not that of the source; enter the same text at the provider and in `verify_token`"
+    )]
+    WrongVerifyToken,
     /// The certificate is not the provider's, expired, or not what it should be.
     #[error("the certificate of the signature cannot be trusted: {0}")]
     UntrustedCertificate(&'static str),
@@ -234,6 +241,7 @@ impl VerifyError {
             Self::Stale => "stale",
             Self::UnknownUrl => "unknown_address",
             Self::NoVerifyToken => "no_verify_token",
+            Self::WrongVerifyToken => "wrong_verify_token",
             Self::UntrustedCertificate(_) => "untrusted_certificate",
             Self::Mismatch => "mismatch",
         }

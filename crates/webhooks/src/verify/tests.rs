@@ -8,8 +8,8 @@ use sha2::Sha256;
 use surehook_types::{secret::Secret, time::Timestamp};
 
 use super::{
-    HeaderNames, HmacAlgorithm, HmacSpec, SignatureEncoding, TimestampUnit, VerifiedRequest,
-    Verifier, VerifyError, VerifySpec, VerifySpecError as E,
+    HeaderNames, HmacAlgorithm, HmacSpec, ParamSeparator, SignatureEncoding, TimestampUnit,
+    VerifiedRequest, Verifier, VerifyError, VerifySpec, VerifySpecError as E,
 };
 use crate::request::{IncomingRequest, OutgoingRequest};
 
@@ -257,6 +257,59 @@ fn millisecond_timestamps_are_compared_in_milliseconds() {
         let signature = HEXLOWER.encode(&sha256(SECRET, &[timestamp.as_bytes(), BODY]));
         let sent = headers(&[("x-sig", &signature), ("x-time", timestamp)]);
         assert_eq!(outcome(&verifier.check(&sent, BODY, at(NOW))), expected, "at {timestamp}");
+    }
+}
+
+#[test]
+fn timestamp_can_be_a_date_with_offset_and_fraction() {
+    let spec = HmacSpec {
+        template: "{timestamp}{body}".to_owned(),
+        timestamp_header: Some("x-time".to_owned()),
+        timestamp_unit: TimestampUnit::Iso8601,
+        ..HmacSpec::new("x-sig")
+    };
+    let verifier = verifier(spec, &[SECRET]);
+    // NOW is 2018-07-12T18:36:58Z.
+    let cases = [
+        ("2018-07-12T18:36:58Z", "hmac-sha256"),
+        ("2018-07-12T18:36:58.634234626Z", "hmac-sha256"),
+        ("2018-07-12T15:31:58-03:00", "hmac-sha256"),
+        ("2018-07-12T18:31:57.999Z", "stale"),
+        ("2018-07-12T18:41:58.001Z", "stale"),
+        ("2018-07-12T18:36:58", "malformed"),
+        ("2018-07-12", "malformed"),
+        ("1531420618", "malformed"),
+        ("+10000000000-07-12T18:36:58.000000000000000Z", "malformed"),
+    ];
+    for (timestamp, expected) in cases {
+        let signature = HEXLOWER.encode(&sha256(SECRET, &[timestamp.as_bytes(), BODY]));
+        let sent = headers(&[("x-sig", &signature), ("x-time", timestamp)]);
+        assert_eq!(outcome(&verifier.check(&sent, BODY, at(NOW))), expected, "at {timestamp}");
+    }
+}
+
+#[test]
+fn parameters_can_be_separated_by_semicolons() {
+    let spec = HmacSpec {
+        template: "{timestamp}:{body}".to_owned(),
+        signature_param: Some("h1".to_owned()),
+        timestamp_param: Some("ts".to_owned()),
+        param_separator: ParamSeparator::Semicolon,
+        ..HmacSpec::new("paddle-signature")
+    };
+    let verifier = verifier(spec, &[SECRET]);
+    let right = HEXLOWER.encode(&sha256(SECRET, &[b"1531420618:", BODY]));
+    let wrong = "0".repeat(64);
+    let cases = [
+        (format!("ts=1531420618;h1={right}"), "hmac-sha256"),
+        (format!("ts=1531420618; h1={wrong};h1={right}"), "hmac-sha256"),
+        (format!("ts=1531420618,h1={right}"), "missing_signature"),
+        (format!("ts=1531420618;ts=1531420618;h1={right}"), "malformed"),
+        (format!("h1={right}"), "missing_timestamp"),
+    ];
+    for (header, expected) in cases {
+        let sent = headers(&[("paddle-signature", &header)]);
+        assert_eq!(outcome(&verifier.check(&sent, BODY, at(NOW))), expected, "case: {header}");
     }
 }
 
@@ -561,7 +614,10 @@ proptest! {
             Just(SignatureEncoding::Hex), Just(SignatureEncoding::Base64), Just(SignatureEncoding::Base64url)
         ],
         place in 0..3_u8,
-        unit in prop_oneof![Just(TimestampUnit::Seconds), Just(TimestampUnit::Milliseconds)],
+        unit in prop_oneof![
+            Just(TimestampUnit::Seconds), Just(TimestampUnit::Milliseconds), Just(TimestampUnit::Iso8601)
+        ],
+        separator in prop_oneof![Just(ParamSeparator::Comma), Just(ParamSeparator::Semicolon)],
         has_id in any::<bool>(),
         prefix in prop_oneof![Just(""), Just("sha256=")],
         body in prop::collection::vec(any::<u8>(), 0..50),
@@ -570,6 +626,7 @@ proptest! {
         spec.algorithm = algorithm;
         spec.encoding = encoding;
         spec.timestamp_unit = unit;
+        spec.param_separator = separator;
         prefix.clone_into(&mut spec.prefix);
         let mut template = "{body}".to_owned();
         match place {

@@ -96,7 +96,8 @@ fn find_product(spec: &DestinationSpec) -> Result<EvolutionProduct, CliError> {
         | DestinationKind::Origin
         | DestinationKind::WhatsappCloud
         | DestinationKind::Exec
-        | DestinationKind::RedisStream => {
+        | DestinationKind::RedisStream
+        | DestinationKind::Listen => {
             let (name, kind) = (spec.name.as_str(), spec.kind.as_str());
             let error = anyhow!("destination `{name}` has the kind {kind}");
             Err(CliError::refused(error)

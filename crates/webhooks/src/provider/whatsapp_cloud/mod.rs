@@ -100,7 +100,7 @@ impl HandshakeQuery {
         let expected = verify_token.ok_or(VerifyError::NoVerifyToken)?;
         let token = self.token.unwrap_or_default();
         if !expected.matches(token.as_bytes()) {
-            return Err(VerifyError::Mismatch);
+            return Err(VerifyError::WrongVerifyToken);
         }
         let challenge =
             self.challenge.filter(|text| (1..=CHALLENGE_BYTES_MAX).contains(&text.len()));

@@ -401,8 +401,8 @@ fn handshake_is_answered_only_with_the_right_token() {
     assert_eq!(ask(Some(good)), Some(Ok(ProviderReply::text("1158201444"))));
     let handshake = VerifyError::Malformed { part: "handshake" };
     let cases = [
-        ("a wrong token", good.replace("123", "124"), VerifyError::Mismatch),
-        ("no token", good.replace("hub.verify_token", "token"), VerifyError::Mismatch),
+        ("a wrong token", good.replace("123", "124"), VerifyError::WrongVerifyToken),
+        ("no token", good.replace("hub.verify_token", "token"), VerifyError::WrongVerifyToken),
         ("another mode", good.replace("subscribe", "unsubscribe"), handshake),
         (
             "no challenge",

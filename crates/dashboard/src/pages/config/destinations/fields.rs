@@ -14,7 +14,7 @@ use crate::{
 
 pub(super) struct DestinationResource;
 
-const KINDS: [DestinationKind; 7] = [
+const KINDS: [DestinationKind; 8] = [
     DestinationKind::Http,
     DestinationKind::Origin,
     DestinationKind::WhatsappCloud,
@@ -22,6 +22,7 @@ const KINDS: [DestinationKind; 7] = [
     DestinationKind::EvolutionApi,
     DestinationKind::Exec,
     DestinationKind::RedisStream,
+    DestinationKind::Listen,
 ];
 
 /// The kind in a spec, or the default.
@@ -50,6 +51,7 @@ impl EditableResource for DestinationResource {
             DestinationKind::EvolutionGo | DestinationKind::EvolutionApi => t.about_evolution,
             DestinationKind::Exec => t.about_exec,
             DestinationKind::RedisStream => t.about_redis,
+            DestinationKind::Listen => t.about_listen,
         };
         let choice = |kind: DestinationKind| ResourceChoice {
             href: format!("/destinations/new?choice={}", percent_encode(kind.as_str())),
@@ -77,6 +79,11 @@ impl EditableResource for DestinationResource {
                     .example("/opt/hooks/act"),
             ],
             DestinationFamily::Stream => stream_fields(t, e),
+            DestinationFamily::Listener => vec![
+                FormField::new("/listen/remove_after", t.remove_after, Control::Text)
+                    .hint(t.remove_after_hint)
+                    .value("24h"),
+            ],
         });
         fields.extend(common_fields(kind, t));
         fields
@@ -122,7 +129,8 @@ fn channel_fields(
         | DestinationKind::Origin
         | DestinationKind::EvolutionGo
         | DestinationKind::Exec
-        | DestinationKind::RedisStream => None,
+        | DestinationKind::RedisStream
+        | DestinationKind::Listen => None,
     };
     let field = |label| FormField::new("/account/sender", label, Control::Text).required();
     fields.extend(sender.map(field));

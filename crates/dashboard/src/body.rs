@@ -2,6 +2,23 @@
 
 use std::fmt::Write as _;
 
+use surehook_webhooks::{
+    provider::{DecodedField, form_fields, is_form_type},
+    verify::diagnosis::indent_json,
+};
+
+/// Fields of a form that are shown; all are in the text.
+const FORM_FIELDS_MAX: usize = 200;
+
+/// A field of a form.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct FormFieldView {
+    pub(crate) name: String,
+    /// JSON has one member per line.
+    pub(crate) value: String,
+    pub(crate) is_json: bool,
+}
+
 /// The part of a body included in a page; the rest can be downloaded.
 pub(crate) const INLINE_BYTES_MAX: usize = 256 * 1024;
 const HEX_BYTES_MAX: usize = 512;
@@ -49,6 +66,21 @@ impl BodyView {
             }
             None => Self::Binary { hex: hex_dump(bytes) },
         }
+    }
+
+    /// The fields, if the body is a complete form.
+    pub(crate) fn form(&self, content_type: Option<&str>) -> Vec<FormFieldView> {
+        let text = match self.full_text() {
+            Some(text) if content_type.is_some_and(is_form_type) => text,
+            Some(_) | None => return Vec::new(),
+        };
+        let view = |field: DecodedField| {
+            let has_json_form = field.value.trim_start().starts_with(['{', '[']);
+            let json = has_json_form.then(|| indent_json(&field.value)).flatten();
+            let is_json = json.is_some();
+            FormFieldView { name: field.name, value: json.unwrap_or(field.value), is_json }
+        };
+        form_fields(text).take(FORM_FIELDS_MAX).map(view).collect()
     }
 
     /// The text, if it is complete.
@@ -117,6 +149,27 @@ mod tests {
                 "case: {bytes:?}"
             );
         }
+    }
+
+    #[test]
+    fn form_is_shown_field_by_field_with_indented_json() {
+        let body = BodyView::new(
+            b"command=%2Fdeploy+now&payload=%7B%22id%22%3A1.0%2C%22a%22%3A%5B%5D%7D&x=%7Bno",
+        );
+        let kind = Some("application/x-www-form-urlencoded; charset=utf-8");
+        let field = |name: &str, value: &str, is_json| FormFieldView {
+            name: name.to_owned(),
+            value: value.to_owned(),
+            is_json,
+        };
+        let expected = [
+            field("command", "/deploy now", false),
+            field("payload", "{\n  \"id\": 1.0,\n  \"a\": []\n}", true),
+            field("x", "{no", false),
+        ];
+        assert_eq!(body.form(kind), expected);
+        assert!(body.form(Some("text/plain")).is_empty() && body.form(None).is_empty());
+        assert!(BodyView::Empty.form(kind).is_empty());
     }
 
     #[test]

@@ -45,9 +45,6 @@ use crate::{
 const PATH_PREFIX: &str = "/in/";
 /// Typical size of the response to one event.
 const RESPONSE_BYTES: usize = 192;
-/// Requests with more events than this get a response without the list of events: providers do not
-/// read it, and some dislike long responses.
-const RESPONSE_EVENTS_MAX: usize = 16;
 const URI_BYTES_MAX: usize = 2048;
 /// Path, query and header values of a refused request are cut to this length.
 const REFUSED_TEXT_CHARS_MAX: usize = 512;
@@ -297,11 +294,10 @@ fn outcome_response(outcome: &ReceiveOutcome) -> Response<Full<Bytes>> {
         .into_iter()
         .find(|candidate| statuses().any(|status| status == *candidate));
     let summary = summary.unwrap_or(ACCEPTED);
-    let listed = if received.len() > RESPONSE_EVENTS_MAX { &[] } else { received };
     let events =
-        listed.iter().map(|event| ReceivedEventResponse::new(event, status(event))).collect();
+        received.iter().map(|event| ReceivedEventResponse::new(event, status(event))).collect();
     let response = ReceiveResponse { status: summary, skipped: summary == DUPLICATE, events };
-    let mut body = Vec::with_capacity(RESPONSE_BYTES * listed.len().max(1));
+    let mut body = Vec::with_capacity(RESPONSE_BYTES * received.len().max(1));
     // Strings and lists always serialize.
     let _always = serde_json::to_writer(&mut body, &response);
     respond(StatusCode::OK, json_headers(), body)

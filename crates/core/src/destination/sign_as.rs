@@ -1,6 +1,6 @@
 //! Signs requests in the format of a provider, for destinations that verify the provider's signature.
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, header::CONTENT_TYPE};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use surehook_types::{
@@ -73,15 +73,21 @@ impl SignAsSpec {
         let provider = provider::find(&self.provider)
             .ok_or_else(|| SignAsSpecError::UnknownProvider(self.provider.clone()))?;
         let verifier = provider.verifier(vec![self.secret.resolve(env)?])?;
-        let headers = HeaderMap::new();
-        let outgoing = OutgoingRequest { id: "id", url, headers: &headers, body: b"{}" };
-        let signed = verifier
-            .sign(&outgoing, Timestamp::from_millis(0))
-            .map_err(|error| SignAsSpecError::NotSignable(provider.name, error))?;
-        if !signed.path.is_empty() {
-            return Err(SignAsSpecError::TokenInUrl(provider.name));
+        // Some providers sign only forms in a header.
+        let form = HeaderValue::from_static("application/x-www-form-urlencoded");
+        let types = [None, Some(form)];
+        for content_type in types {
+            let headers: HeaderMap =
+                content_type.map(|value| (CONTENT_TYPE, value)).into_iter().collect();
+            let outgoing = OutgoingRequest { id: "id", url, headers: &headers, body: b"a=1" };
+            let signed = verifier
+                .sign(&outgoing, Timestamp::from_millis(0))
+                .map_err(|error| SignAsSpecError::NotSignable(provider.name, error))?;
+            if signed.path.is_empty() {
+                return Ok(ProviderSigner { provider, verifier });
+            }
         }
-        Ok(ProviderSigner { provider, verifier })
+        Err(SignAsSpecError::TokenInUrl(provider.name))
     }
 }
 
@@ -99,6 +105,12 @@ impl ProviderSigner {
             headers.remove(*name);
         }
         let signed = self.verifier.sign(&OutgoingRequest { id, url, headers, body }, now)?;
+        if !signed.path.is_empty() {
+            return Err(SignError(
+                "this provider signs a body that is not a form in the URL, which is fixed; give the route \
+                 of such events another destination",
+            ));
+        }
         for (name, text) in signed.headers {
             let value = HeaderValue::from_str(&text).map_err(|_| {
                 SignError("the signature contains characters that are not allowed in a header")
@@ -155,6 +167,23 @@ mod tests {
         assert!(
             signer.verifier.verify(&IncomingRequest { body: b"{ }", ..received }, NOW).is_err()
         );
+    }
+
+    #[test]
+    fn twilio_signs_forms_for_the_url_of_the_destination() {
+        let signer = build("twilio", "auth-token-of-32-characters-long").unwrap();
+        let form = || {
+            let value = HeaderValue::from_static("application/x-www-form-urlencoded");
+            HeaderMap::from_iter([(CONTENT_TYPE, value)])
+        };
+        let mut headers = form();
+        signer.sign(&mut headers, "evt_1", URL, b"Body=hi&From=%2B55", NOW).unwrap();
+        assert!(headers.contains_key("x-twilio-signature"));
+
+        let json = signer.sign(&mut HeaderMap::new(), "evt_1", URL, b"{}", NOW).unwrap_err();
+        assert!(json.0.contains("not a form"), "{json}");
+        let error = build("evolution-go", "token-of-the-instance").unwrap_err().to_string();
+        assert!(error.contains("in the URL"), "{error}");
     }
 
     #[test]

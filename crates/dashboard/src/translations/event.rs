@@ -99,6 +99,7 @@ crate::lang::translations!(
         anyway_text: "Its body becomes a new event without a dedup key and follows your current routes. You can do this only once.", "O conteúdo dela se torna um novo evento, sem chave de deduplicação, que segue as rotas atuais. Isso só pode ser feito uma vez.", "Su contenido se convierte en un evento nuevo, sin clave de deduplicación, que sigue las rutas actuales. Solo se puede hacer una vez.";
         anyway_button: "Deliver", "Entregar", "Entregar";
         anyway_done: "Delivered as a new event", "Entregue como um novo evento", "Entregado como un evento nuevo";
+        body_raw: "As received:", "Como recebido:", "Tal como se recibió:";
         body_empty: "The body is empty.", "O corpo está vazio.", "El cuerpo está vacío.";
         body_removed: "The retention policy removed the body.", "O corpo foi removido pela política de retenção.", "La política de retención eliminó el cuerpo.";
         body_undecodable: "The body cannot be shown: its encoding could not be decoded, so secrets in it cannot be masked.", "O corpo não pode ser exibido: não foi possível decodificá-lo e, portanto, ocultar os segredos que ele contém.", "No se puede mostrar el cuerpo: no se pudo decodificar y, por lo tanto, tampoco ocultar los secretos que contiene.";

@@ -125,6 +125,9 @@ fn links_between_provider_pages_resolve() {
     let is_there = |target: &str| folder().join(target).exists();
     for (name, page) in pages() {
         for link in page.split("](").skip(1).map(|rest| rest.split(')').next().unwrap()) {
+            if link.starts_with("https://") {
+                continue;
+            }
             let target = link.split('#').next().unwrap();
             let preset = target.strip_suffix(".md").filter(|stem| !stem.contains('/'));
             let is_known = preset.is_none_or(|preset| PROVIDERS.iter().any(|p| p.name == preset));

@@ -26,11 +26,14 @@ from datetime import datetime, timezone
 from urllib.parse import parse_qs, parse_qsl, urlsplit, urlunsplit
 
 import jwt
+import razorpay
 from discord_interactions import verify_key
 from hubspot.utils.signature import Signature
 from mercadopago.webhook import WebhookSignatureValidator
 from nacl.signing import SigningKey
 from OpenSSL import crypto
+from paddle_billing.Notifications import Secret as PaddleSecret
+from paddle_billing.Notifications import Verifier as PaddleVerifier
 from paypalrestsdk.notifications import WebhookEvent
 from pywa.utils import webhook_updates_validator
 from slack_sdk.signature import SignatureVerifier
@@ -104,6 +107,31 @@ def slack_sign(call):
 
 def slack_verify(call):
     return SignatureVerifier(call.secret).is_valid_request(call.body, call.headers)
+
+
+# ---- paddle ----------------------------------------------------------------------------------------
+
+
+class PaddleRequest:
+    """A request in the shape of Django, which the library expects."""
+
+    def __init__(self, call):
+        self.headers = {"Paddle-Signature": call.headers["paddle-signature"]}
+        self.body = call.body
+
+
+def paddle_verify(call):
+    return PaddleVerifier(maximum_variance=60).verify(PaddleRequest(call), PaddleSecret(call.secret))
+
+
+# ---- razorpay --------------------------------------------------------------------------------------
+
+
+def razorpay_verify(call):
+    # It raises if the signature is wrong.
+    client = razorpay.Client(auth=("id", "secret"))
+    client.utility.verify_webhook_signature(call.text, call.headers["x-razorpay-signature"], call.secret)
+    return True
 
 
 # ---- twilio --------------------------------------------------------------------------------------
@@ -305,7 +333,9 @@ VENDORS = {
     "evolution-api": ("PyJWT", evolution_sign, evolution_verify),
     "hubspot": ("hubspot-api-client", hubspot_sign, hubspot_verify),
     "mercado-pago": ("mercadopago", None, mercado_pago_verify),
+    "paddle": ("paddle-python-sdk", None, paddle_verify),
     "paypal": ("paypalrestsdk", paypal_sign, paypal_verify),
+    "razorpay": ("razorpay", None, razorpay_verify),
     "slack": ("slack_sdk", slack_sign, slack_verify),
     "square": ("squareup", None, square_verify),
     "standard-webhooks": ("standardwebhooks", *standard(Webhook, "webhook")),

@@ -11,8 +11,28 @@ use crate::request::IncomingRequest;
 pub(crate) fn is_form(headers: &HeaderMap) -> bool {
     let mut types = headers.get_all(header::CONTENT_TYPE).iter();
     let (Some(kind), None) = (types.next(), types.next()) else { return false };
-    let kind = kind.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    is_form_type(kind.to_str().unwrap_or_default())
+}
+
+/// Whether a `Content-Type` is that of a form.
+pub fn is_form_type(content_type: &str) -> bool {
+    let kind = content_type.split(';').next().unwrap_or_default().trim();
     kind.eq_ignore_ascii_case("application/x-www-form-urlencoded")
+}
+
+/// A field of a form, decoded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DecodedField {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+}
+
+/// The fields of a form in their order.
+pub fn form_fields(body: &str) -> impl Iterator<Item = DecodedField> {
+    form_urlencoded::parse(body.as_bytes())
+        .map(|(name, value)| DecodedField { name: name.into_owned(), value: value.into_owned() })
 }
 
 /// The first field of this name, if it is not blank.

@@ -55,7 +55,10 @@ use serde::{Deserialize, Serialize};
 use surehook_types::{secret::Secret, time::HumanDuration};
 
 pub(crate) use self::form::is_form;
-pub use self::message_status::MessageStatusUpdate;
+pub use self::{
+    form::{DecodedField, form_fields, is_form_type},
+    message_status::MessageStatusUpdate,
+};
 use crate::{
     attribute::{Attributes, EventKind},
     key::DedupKey,

@@ -120,6 +120,8 @@ pub(super) static SHOPIFY: Provider = Provider {
         Verifier::hmac(HmacSpec { encoding, ..HmacSpec::new("x-shopify-hmac-sha256") }, secrets)
     },
     signature_headers: &["x-shopify-hmac-sha256"],
+    // A payload may have 5 MiB.
+    max_body_bytes: Some(5 * 1024 * 1024),
     // Eight attempts in four hours; older API versions retry for two days.
     dedup_window: HumanDuration::from_secs(3 * DAY_SECS),
     parse_request: |request, _| SHOPIFY_EVENT.parse(request),

@@ -30,7 +30,7 @@ use super::{
     timeline::{TimelineBuilder, TimelineLine},
 };
 use crate::{
-    body::{BodyView, INLINE_BYTES_MAX},
+    body::{BodyView, FormFieldView, INLINE_BYTES_MAX},
     client::ApiError,
     curl,
     current_user::CurrentUser,
@@ -73,6 +73,8 @@ struct EventPage {
     listed_duplicates: Vec<(DuplicateResponse, String)>,
     unlisted_duplicates_note: Option<String>,
     body: BodyView,
+    /// The fields of a form; empty for other bodies.
+    form: Vec<FormFieldView>,
     has_masked_values: bool,
     cut_note: String,
     can_load: bool,
@@ -134,6 +136,7 @@ pub(super) async fn event_page(
     let has_curl = !is_revealed && source != Some(OUTBOX);
     let curl = request.as_ref().zip(address.clone()).filter(|_| has_curl);
     let curl = curl.map(|(request, path)| curl_command(user, request, path, body.full_text()));
+    let content_type = request.as_ref().and_then(find_content_type);
     let has_unlisted_duplicates = event.duplicate_count > duplicates.len() as u64;
     let gap = |duplicate: &DuplicateResponse| duplicate.seen_at.since(event.received_at);
     let count = |status| deliveries.iter().filter(|other| other.status == status).count() as u64;
@@ -163,6 +166,7 @@ pub(super) async fn event_page(
             .collect(),
         cut_note: fill(t.body_cut, &[&format_size(lang, INLINE_BYTES_MAX as u64)]),
         can_load: !is_revealed && event.body_bytes <= LOAD_BYTES_MAX,
+        form: body.form(content_type.as_deref()),
         body,
         has_masked_values,
         address,
@@ -245,6 +249,11 @@ fn curl_command(
     let origin = origin.as_deref().map(|url| url.trim_end_matches('/'));
     let headers = request.headers.iter().map(header_text).collect();
     curl::CurlRequest { origin, path, headers, body }.to_command()
+}
+
+fn find_content_type(request: &RequestHeadResponse) -> Option<String> {
+    let mut headers = request.headers.iter().map(header_text);
+    headers.find(|(name, _)| name.eq_ignore_ascii_case(header::CONTENT_TYPE.as_str()))?.1
 }
 
 /// A header, with its value if it is text.

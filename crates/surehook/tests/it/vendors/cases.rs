@@ -67,7 +67,7 @@ pub(super) fn covers_body(vendor: &str) -> bool {
 /// Whether the gateway can sign as this vendor: not with only a public key, and not where the
 /// signature is part of the URL.
 pub(super) fn can_resign(preset: &str) -> bool {
-    !matches!(preset, "discord" | "paypal" | "twilio")
+    !matches!(preset, "discord" | "paypal")
 }
 
 /// A sample of a preset with its placeholders filled; `number` makes the event unique.

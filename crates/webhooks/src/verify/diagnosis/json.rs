@@ -2,6 +2,13 @@
 
 use serde::de::IgnoredAny;
 
+/// The text with one member or item per line, names and values spelled as they are; `None` if it is not
+/// JSON.
+pub fn indent_json(text: &str) -> Option<String> {
+    serde_json::from_str::<IgnoredAny>(text).ok()?;
+    Some(respace(text, &JsonSpacing::Indented))
+}
+
 /// Each spelling with its description; empty if the body is not JSON.
 pub(super) fn spellings(body: &[u8]) -> Vec<(&'static str, String)> {
     let Ok(text) = std::str::from_utf8(body) else { return Vec::new() };
@@ -15,7 +22,11 @@ pub(super) fn spellings(body: &[u8]) -> Vec<(&'static str, String)> {
         ("with two spaces of indentation", respace(text, &JsonSpacing::Indented)),
         ("in ASCII, without spaces", escape_non_ascii(&compact)),
         ("in ASCII, with a space after each comma and colon", escape_non_ascii(&spaced)),
-        ("slashes escaped, without spaces", compact.replace("\\/", "/").replace('/', "\\/")),
+        (
+            "as Meta escapes it: in ASCII, slashes escaped",
+            escape_non_ascii(&escape_slashes(&compact)),
+        ),
+        ("slashes escaped, without spaces", escape_slashes(&compact)),
         ("nothing escaped that need not be, without spaces", plain),
         ("without spaces", compact),
         ("with a space after each comma and colon", spaced),
@@ -91,6 +102,10 @@ fn respace(text: &str, spaces: &JsonSpacing) -> String {
     out
 }
 
+fn escape_slashes(json: &str) -> String {
+    json.replace("\\/", "/").replace('/', "\\/")
+}
+
 /// Escapes non-ASCII characters as `\u`.
 fn escape_non_ascii(json: &str) -> String {
     let mut ascii = String::with_capacity(json.len());
@@ -159,6 +174,10 @@ mod tests {
         let body = "{ \"z\" : [1.50,{ },[ ]],\n\"a\": \"x, \\u00e9\\ud83d\\ude00 \\/ \\\" \\n\" }";
         let found = spellings(body.as_bytes());
         let get = |name: &str| found.iter().find(|(other, _)| *other == name).unwrap().1.as_str();
+        assert_eq!(
+            get("as Meta escapes it: in ASCII, slashes escaped"),
+            r#"{"z":[1.50,{},[]],"a":"x, \u00e9\ud83d\ude00 \/ \" \n"}"#
+        );
         assert_eq!(
             get("without spaces"),
             r#"{"z":[1.50,{},[]],"a":"x, \u00e9\ud83d\ude00 \/ \" \n"}"#

@@ -4,6 +4,8 @@
 
 mod json;
 
+pub use self::json::indent_json;
+
 use std::borrow::Cow;
 
 use data_encoding::{BASE64, BASE64_NOPAD, BASE64URL_NOPAD, HEXLOWER, HEXLOWER_PERMISSIVE};

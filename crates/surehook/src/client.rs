@@ -29,8 +29,20 @@ const EVENT_BYTES_MAX: usize = 1024 * 1024;
 const TIMEOUT: Duration = Duration::from_secs(30);
 const UPLOAD_TIMEOUT: Duration = Duration::from_secs(600);
 
+/// A plain HTTP client, which follows no redirects.
+pub(crate) type HttpClient = HyperClient<HttpsConnector<HttpConnector>, Full<Bytes>>;
+
+pub(crate) fn new_http_client() -> HttpClient {
+    let mut tls = (*surehook_engine::tls::TrustStore::from_system().default_config()).clone();
+    // The connector panics unless it sets the protocols itself.
+    tls.alpn_protocols.clear();
+    let connector =
+        HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
+    HyperClient::builder(TokioExecutor::new()).build(connector)
+}
+
 pub(crate) struct ApiClient {
-    http: HyperClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    http: HttpClient,
     base: String,
     token: String,
     /// Read this store instead of calling a server.
@@ -53,18 +65,9 @@ impl ApiClient {
 
     /// A client with the given token, which may be empty.
     pub(crate) fn with_token(server: &str, token: &str) -> Self {
-        let mut tls = (*surehook_engine::tls::TrustStore::from_system().default_config()).clone();
-        // The connector panics unless it sets the protocols itself.
-        tls.alpn_protocols.clear();
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
-            .https_or_http()
-            .enable_http1()
-            .build();
-        let http = HyperClient::builder(TokioExecutor::new()).build(connector);
         let base = server.trim_end_matches('/').to_owned();
         let (direct, opened) = (None, OnceCell::new());
-        Self { http, base, token: token.to_owned(), direct, opened }
+        Self { http: new_http_client(), base, token: token.to_owned(), direct, opened }
     }
 
     pub(crate) fn base_url(&self) -> &str {

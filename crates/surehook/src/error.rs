@@ -95,6 +95,14 @@ impl CliError {
         self.code == UNREACHABLE
     }
 
+    /// The status and the code of the gateway's error response, if it was one.
+    pub(crate) fn problem(&self) -> Option<(StatusCode, &str)> {
+        match self.error.downcast_ref() {
+            Some(CallError::Problem { status, code, .. }) => Some((*status, code)),
+            Some(CallError::InvalidRequest(_) | CallError::UnexpectedResponse(_)) | None => None,
+        }
+    }
+
     /// Adds what to do about it.
     pub(crate) fn hint(mut self, hint: &str) -> Self {
         self.hint = Some(hint.to_owned());

@@ -5,6 +5,7 @@ mod backup;
 mod check;
 mod clock;
 mod config;
+mod demo;
 mod destinations;
 mod dlq;
 mod doctor;
@@ -15,7 +16,10 @@ mod export;
 mod files;
 mod generated_documents;
 mod idempotency;
+mod init;
 mod list;
+mod listen;
+mod mcp;
 mod nodes;
 mod quarantine;
 mod replay;
@@ -53,6 +57,10 @@ use crate::{
 pub(crate) enum Command {
     /// Run the gateway
     Serve(ServeArgs),
+    /// Write a commented settings file for a provider
+    Init(init::InitArgs),
+    /// Run a gateway with realistic traffic, an outage and duplicates, to look at
+    Demo(demo::DemoArgs),
     /// Apply sources, destinations and routes from a file to a running gateway
     Apply(apply::ApplyArgs),
     /// Preview what `apply` would change; exit code 9 if there are changes
@@ -94,6 +102,10 @@ pub(crate) enum Command {
     Verify(signature::VerifyArgs),
     /// Print the signature headers that a provider would send for a body
     Sign(signature::SignArgs),
+    /// Forward events of a gateway to a program on this machine, and report its answers
+    Listen(Box<listen::ListenArgs>),
+    /// Let an AI assistant ask the gateway: an MCP server on standard input and output
+    Mcp(mcp::McpArgs),
     /// Manage instances of Evolution Go and Evolution API
     #[command(subcommand)]
     Evolution(evolution::EvolutionCommand),
@@ -153,6 +165,8 @@ pub(crate) enum Command {
 pub(crate) async fn run(cli: Cli) -> Result<(), CliError> {
     match cli.command {
         Command::Serve(args) => serve::run(&args).await,
+        Command::Init(args) => init::run(&args),
+        Command::Demo(args) => demo::run(&args).await,
         Command::Apply(args) => apply::run(&args).await,
         Command::Diff(args) => apply::diff(args).await,
         Command::Export(args) => export::run(&args).await,
@@ -169,6 +183,8 @@ pub(crate) async fn run(cli: Cli) -> Result<(), CliError> {
         Command::SendTest(args) => send_test::run(&args).await,
         Command::Verify(args) => signature::verify(&args),
         Command::Sign(args) => signature::sign(&args),
+        Command::Listen(args) => listen::run(&args).await,
+        Command::Mcp(args) => mcp::run(&args).await,
         Command::Evolution(command) => evolution::run(command).await,
         Command::Token(command) => token::run(command).await,
         Command::Clock(command) => clock::run(command).await,

@@ -4,6 +4,7 @@
 
 mod access;
 mod api;
+mod assistants;
 mod attempt_timing;
 mod backups;
 mod body_damage;
@@ -41,7 +42,9 @@ mod idempotency_service;
 mod key_conflicts;
 mod lanes;
 mod lanes_load;
+mod listen;
 mod live_stream;
+mod local_gateway;
 mod logs;
 mod malformed_http;
 mod many_nodes;

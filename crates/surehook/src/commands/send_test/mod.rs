@@ -11,13 +11,14 @@ use std::{
 use anyhow::anyhow;
 use bytes::Bytes;
 use clap::Args;
-use http::StatusCode;
+use http::{Request, StatusCode};
+use http_body_util::Full;
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use surehook_api::calls;
-use surehook_engine::system::SystemClock;
+use surehook_engine::system::{SystemClock, SystemRng};
 use surehook_retry::rate::Rate;
-use surehook_types::time::Clock as _;
+use surehook_types::{rng::Rng as _, secret::Secret, time::Clock as _};
 use surehook_webhooks::provider::{self, Provider, SampleEvent};
 
 use self::sign::Signer;
@@ -162,6 +163,41 @@ fn choose_samples(
     // A custom body is sent once, not per kind.
     let count = if args.body.is_some() { 1 } else { samples.len() };
     Ok(samples.into_iter().take(count).collect())
+}
+
+/// Signed sample events for one source, for `surehook demo`.
+pub(super) struct SampleSender {
+    signer: Signer,
+    forging_signer: Signer,
+    preset: &'static Provider,
+}
+
+impl SampleSender {
+    pub(super) fn new(
+        base_url: &str,
+        source: &str,
+        provider: &str,
+        secret: &str,
+    ) -> Result<Self, CliError> {
+        let preset = provider::find(provider)
+            .ok_or_else(|| CliError::refused(anyhow!("unknown provider `{provider}`")))?;
+        let signer = |has_invalid_signature| {
+            let verifier = preset.verifier(vec![Secret::new(secret)])?;
+            Ok::<_, CliError>(Signer::of(verifier, source, base_url, has_invalid_signature))
+        };
+        Ok(Self { signer: signer(false)?, forging_signer: signer(true)?, preset })
+    }
+
+    /// A request with a random sample, signed now.
+    pub(super) fn next_request(&self, is_forged: bool) -> Result<Request<Full<Bytes>>, CliError> {
+        let samples = self.preset.samples;
+        let position = SystemRng.next_u128() % samples.len().max(1) as u128;
+        let sample = usize::try_from(position).ok().and_then(|position| samples.get(position));
+        let sample = sample.ok_or_else(|| CliError::refused(anyhow!("no sample events")))?;
+        let values = sample::SampleGenerator::new(None).next(SystemClock.now());
+        let signer = if is_forged { &self.forging_signer } else { &self.signer };
+        signer.request(&values, sample, None)
+    }
 }
 
 struct TestSender<'a> {

@@ -52,6 +52,18 @@ impl Signer {
         Ok(Self { verifier, source: name, base_url, origin, has_invalid_signature: args.bad_sig })
     }
 
+    /// A signer for a source that uses the verification of its provider.
+    pub(super) fn of(
+        verifier: Verifier,
+        source: &str,
+        base_url: &str,
+        has_invalid_signature: bool,
+    ) -> Self {
+        let base_url = base_url.to_owned();
+        let origin = base_url.clone();
+        Self { verifier, source: source.to_owned(), base_url, origin, has_invalid_signature }
+    }
+
     /// Builds a request and signs it now.
     pub(super) fn request(
         &self,

@@ -12,6 +12,7 @@ const ALLOW_SKIPPED: &str = "SUREHOOK_ALLOW_SKIPPED";
 /// A part of `scripts/setup` that some tests need.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Tool {
+    Assistants,
     Browser,
     Clients,
     Interpreters,
@@ -23,6 +24,7 @@ pub(crate) enum Tool {
 impl Tool {
     fn setup_part(self) -> &'static str {
         match self {
+            Self::Assistants => "assistants",
             Self::Browser => "browser",
             Self::Clients => "clients",
             Self::Interpreters => "interpreters",
@@ -34,6 +36,7 @@ impl Tool {
 
     fn is_installed(self) -> bool {
         match self {
+            Self::Assistants => assistant_python().exists(),
             Self::Browser => chromium().is_some() && chromedriver().is_some(),
             Self::Clients => {
                 client_generator("python").exists() && client_generator("node").exists()
@@ -77,6 +80,11 @@ pub(crate) fn target() -> &'static Path {
 /// A file of the vendor libraries.
 pub(super) fn vendor_file(path: &str) -> PathBuf {
     target().join("vendors").join(path)
+}
+
+/// Python with the client of the Model Context Protocol.
+pub(crate) fn assistant_python() -> PathBuf {
+    target().join("assistants/python/bin/python")
 }
 
 /// A file of the generators of API clients.

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use surehook_core::store::Duty;
 use surehook_types::{ids::DestinationId, store_error::StoreError, time::Timestamp};
 
-use crate::{Engine, clock_guard::WATCH_EVERY, telemetry::StoreReadings};
+use crate::{Engine, clock_guard::WATCH_EVERY, lane::Lane, telemetry::StoreReadings};
 
 const METRICS_EVERY: Duration = Duration::from_secs(2);
 /// The lane of a delivery that has been due for this long is woken.
@@ -140,11 +140,12 @@ impl Engine {
         let registry = self.registry.load();
         let age = |at: &Timestamp| i64::try_from(now.since(*at).as_secs()).unwrap_or(i64::MAX);
         let name = |id: &DestinationId| registry.lanes.get(id).map(|lane| lane.name());
-        let pending_age = registry
-            .lanes
-            .iter()
-            .map(|(id, lane)| (lane.name(), oldest.get(id).map_or(0, age)))
-            .collect();
+        // Deliveries that wait for a listener are not late.
+        let oldest_of = |id: &DestinationId, lane: &Lane| {
+            oldest.get(id).filter(|_| !lane.lacks_listener()).map_or(0, age)
+        };
+        let pending_age =
+            registry.lanes.iter().map(|(id, lane)| (lane.name(), oldest_of(id, lane))).collect();
         self.telemetry.record_readings(&StoreReadings {
             by_status: counts.by_status.iter().map(|(s, n)| (s.as_str(), *n)).collect(),
             dead: counts.dead.iter().map(|(r, n)| (r.as_str(), n.pending)).collect(),

@@ -655,19 +655,7 @@ fn describe_error(error: &hyper_util::client::legacy::Error) -> (AttemptFailure,
     let mut cause = error.source();
     while let Some(inner) = cause {
         if let Some(error) = inner.downcast_ref::<io::Error>() {
-            return match error.kind() {
-                io::ErrorKind::ConnectionRefused => (
-                    AttemptFailure::Refused,
-                    "nothing listens at the address; is the program running?".to_owned(),
-                ),
-                io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-                    (AttemptFailure::Unreachable, "the address cannot be reached".to_owned())
-                }
-                _ if error.to_string().contains("lookup") => {
-                    (AttemptFailure::Dns, "the name of the address does not resolve".to_owned())
-                }
-                _ => (AttemptFailure::Reset, "the connection broke".to_owned()),
-            };
+            return describe_io_error(error);
         }
         cause = inner.source();
     }
@@ -675,6 +663,22 @@ fn describe_error(error: &hyper_util::client::legacy::Error) -> (AttemptFailure,
         true => (AttemptFailure::Unreachable, "the address cannot be reached".to_owned()),
         false => (AttemptFailure::Reset, "the program closed the connection".to_owned()),
     }
+}
+
+fn describe_io_error(error: &io::Error) -> (AttemptFailure, String) {
+    let kind = error.kind();
+    let is_unreachable =
+        matches!(kind, io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable);
+    let (failure, text) = if kind == io::ErrorKind::ConnectionRefused {
+        (AttemptFailure::Refused, "nothing listens at the address; is the program running?")
+    } else if is_unreachable {
+        (AttemptFailure::Unreachable, "the address cannot be reached")
+    } else if error.to_string().contains("lookup") {
+        (AttemptFailure::Dns, "the name of the address does not resolve")
+    } else {
+        (AttemptFailure::Reset, "the connection broke")
+    };
+    (failure, text.to_owned())
 }
 
 /// The connection to the gateway, as one of the two loops sees it.

@@ -5,7 +5,10 @@
 
 use std::{
     fs,
-    sync::LazyLock,
+    sync::{
+        LazyLock,
+        atomic::{AtomicI64, Ordering},
+    },
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
@@ -57,6 +60,57 @@ impl Clock for SystemClock {
     }
 }
 
+/// Differences below this are not worth a step of the clock.
+const OFFSET_TOLERANCE: Duration = Duration::from_millis(20);
+/// A larger difference between the clocks of a machine and of its database is reported.
+const OFFSET_REPORTED: Duration = Duration::from_secs(1);
+
+/// The clock that all nodes of a database share: the machine's, moved by how much the server's is ahead.
+///
+/// With clocks of their own, what one node makes due now would be due minutes later for another.
+#[derive(Debug, Default)]
+pub struct SharedClock {
+    offset_ms: AtomicI64,
+}
+
+impl SharedClock {
+    /// Sets how much the server's clock is ahead of the machine's, measured with this error. What is within
+    /// the error would only move the clock to and fro.
+    pub fn set_offset(&self, offset_ms: i64, error: Duration) {
+        let current = self.offset_ms.load(Ordering::Relaxed);
+        let change = Duration::from_millis(offset_ms.abs_diff(current));
+        if change <= error.max(OFFSET_TOLERANCE) {
+            return;
+        }
+        self.offset_ms.store(offset_ms, Ordering::Relaxed);
+        if change > OFFSET_REPORTED {
+            tracing::warn!(
+                offset_ms,
+                "the clock of this machine differs from the database's, which is used; set it with NTP"
+            );
+        }
+    }
+}
+
+impl Clock for SharedClock {
+    fn now(&self) -> Timestamp {
+        let offset = self.offset_ms.load(Ordering::Relaxed);
+        Timestamp::from_millis(SystemClock.now().as_millis().saturating_add(offset))
+    }
+
+    fn elapsed(&self) -> Duration {
+        SystemClock.elapsed()
+    }
+
+    fn machine(&self) -> Option<MachineTime> {
+        SystemClock.machine()
+    }
+
+    fn is_synchronized(&self) -> bool {
+        SystemClock.is_synchronized()
+    }
+}
+
 /// A thread-local generator seeded by the operating system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemRng;
@@ -64,5 +118,24 @@ pub struct SystemRng;
 impl Rng for SystemRng {
     fn next_u128(&self) -> u128 {
         rand::random()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_clock_follows_the_server_beyond_the_error_of_measuring() {
+        let clock = SharedClock::default();
+        let offset = || clock.now().as_millis() - SystemClock.now().as_millis();
+        let is_near = |expected: i64| (offset() - expected).abs() < 5_000;
+        clock.set_offset(-420_000, Duration::from_millis(3));
+        assert!(is_near(-420_000));
+        // Within the error.
+        clock.set_offset(-410_000, Duration::from_secs(30));
+        assert!(is_near(-420_000));
+        clock.set_offset(60_000, Duration::from_millis(3));
+        assert!(is_near(60_000));
     }
 }

@@ -3,19 +3,23 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use anyhow::anyhow;
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use surehook_core::store::Store;
-use surehook_engine::{Engine, system::SystemClock};
+use surehook_engine::{
+    Engine,
+    system::{SharedClock, SystemClock},
+};
 use surehook_server::{ServerLimits, ServerState};
 use surehook_store::{
     PostgresOpenError, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore,
     sqlite::SecretKey,
 };
-use surehook_types::time::Clock as _;
+use surehook_types::{store_error::StoreError, time::Clock};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -65,6 +69,26 @@ impl OpenStore {
         }
     }
 
+    /// The clock of the gateway: that of the machine, or the one that all nodes of a database share.
+    pub(crate) async fn clock(&self) -> Result<Arc<dyn Clock>, CliError> {
+        let store = match self {
+            Self::Sqlite(_) => return Ok(Arc::new(SystemClock)),
+            Self::Postgres(store) => store,
+        };
+        let clock = Arc::new(SharedClock::default());
+        update_clock(&clock, store).await?;
+        let (shared, store) = (Arc::clone(&clock), Arc::downgrade(store));
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(CLOCK_INTERVAL).await;
+                let Some(store) = store.upgrade() else { return };
+                // Without the server nothing is due for anybody.
+                let _unreachable = update_clock(&shared, &store).await;
+            }
+        });
+        Ok(clock)
+    }
+
     /// Writes what is queued.
     pub(crate) async fn close(&self) {
         match self {
@@ -72,6 +96,15 @@ impl OpenStore {
             Self::Postgres(store) => store.close().await,
         }
     }
+}
+
+/// How often the clock is compared with the server's, which another server may have replaced.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(2);
+
+async fn update_clock(clock: &SharedClock, store: &PostgresStore) -> Result<(), StoreError> {
+    let offset = store.measure_clock_offset(Arc::new(SystemClock)).await?;
+    clock.set_offset(offset.millis, offset.round_trip);
+    Ok(())
 }
 
 /// How the store opens the database of the settings.
@@ -124,7 +157,16 @@ pub(crate) fn database_error(error: PostgresOpenError) -> CliError {
             "Another node migrates, or a long transaction is open: look at pg_stat_activity, then start again."
         }
         PostgresOpenError::InUse(_) => "Stop all nodes with SIGTERM, then rotate the key.",
-        _ => return CliError::settings(error),
+        PostgresOpenError::Url
+        | PostgresOpenError::Project(_)
+        | PostgresOpenError::OldServer(_)
+        | PostgresOpenError::Standby
+        | PostgresOpenError::Encoding(_)
+        | PostgresOpenError::UnsafeServer(_)
+        | PostgresOpenError::NoSynchronousStandby
+        | PostgresOpenError::Newer { .. }
+        | PostgresOpenError::Older { .. }
+        | _ => return CliError::settings(error),
     };
     CliError::settings(error).hint(hint)
 }

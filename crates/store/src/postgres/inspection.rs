@@ -93,17 +93,32 @@ pub async fn inspect_database(
     })
 }
 
-fn inspect_server(
+/// How much the server's clock is ahead of another one.
+#[derive(Clone, Copy, Debug)]
+pub struct ClockOffset {
+    pub millis: i64,
+    /// How long it took to ask: the error is at most half of it.
+    pub round_trip: Duration,
+}
+
+pub(super) fn measure_clock(
     connection: &PgConnection<'_>,
     clock: &dyn Clock,
-) -> Result<(ServerInspection, DatabaseHealth)> {
+) -> Result<ClockOffset> {
     let read_now = || connection.read_one(NOW, params![], |row| row.get::<i64>(0));
     // Prepares the statement.
     read_now()?;
     let (before, started) = (clock.now(), Instant::now());
     let now = read_now()?;
     let round_trip = started.elapsed();
-    let clock_offset_ms = now - (before + round_trip / 2).as_millis();
+    Ok(ClockOffset { millis: now - (before + round_trip / 2).as_millis(), round_trip })
+}
+
+fn inspect_server(
+    connection: &PgConnection<'_>,
+    clock: &dyn Clock,
+) -> Result<(ServerInspection, DatabaseHealth)> {
+    let ClockOffset { millis, round_trip } = measure_clock(connection, clock)?;
     let server = connection.read_one(SERVER, params![], |row: &dyn SqlRow| {
         Ok(ServerInspection {
             version_number: row.get(0)?,
@@ -120,7 +135,7 @@ fn inspect_server(
         })
     })?;
     let mut health = database_health::inspect(connection, server.is_standby)?;
-    health.clock_offset_ms = clock_offset_ms;
+    health.clock_offset_ms = millis;
     Ok((server, health))
 }
 

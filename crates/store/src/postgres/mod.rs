@@ -28,7 +28,10 @@ mod writer;
 use std::{fmt, sync::Arc, time::Duration};
 
 use surehook_core::store::Settlement;
-use surehook_types::{store_error::StoreError, time::Timestamp};
+use surehook_types::{
+    store_error::StoreError,
+    time::{Clock, Timestamp},
+};
 use tokio::{runtime::Handle, sync::Notify};
 use tokio_postgres::Config;
 
@@ -43,7 +46,7 @@ use self::{
     writer::StepWriter,
 };
 pub use self::{
-    inspection::{DatabaseInspection, ServerInspection, inspect_database},
+    inspection::{ClockOffset, DatabaseInspection, ServerInspection, inspect_database},
     rotation::rotate_database_key,
 };
 use crate::{
@@ -333,6 +336,17 @@ impl PostgresStore {
 }
 
 impl PostgresStore {
+    /// Measures how much the server's clock is ahead of `clock`.
+    pub async fn measure_clock_offset(
+        &self,
+        clock: Arc<dyn Clock>,
+    ) -> Result<ClockOffset, StoreError> {
+        run_blocking(&self.coordination, Access::Read, move |connection| {
+            inspection::measure_clock(connection, &*clock)
+        })
+        .await
+    }
+
     /// Runs a step about nodes on a connection of its own: a lease is renewed however busy the others are.
     async fn coordinate<T, F>(&self, step: F) -> Result<T, StoreError>
     where

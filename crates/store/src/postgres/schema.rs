@@ -98,9 +98,9 @@ pub(super) async fn find_version(
 ) -> Result<Option<usize>, PostgresOpenError> {
     let sql = format!("SELECT version FROM \"{schema}\".schema_version WHERE id = 1");
     match client.simple_query(&sql).await {
-        Ok(messages) => Ok(messages.iter().find_map(|message| match message {
-            SimpleQueryMessage::Row(row) => row.get(0)?.parse().ok(),
-            _ => None,
+        Ok(messages) => Ok(messages.iter().find_map(|message| {
+            let SimpleQueryMessage::Row(row) = message else { return None };
+            row.get(0)?.parse().ok()
         })),
         Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => Ok(None),
         Err(error) => Err(PostgresFailure::from(error).into()),

@@ -40,7 +40,7 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     pub(crate) data: Option<PathBuf>,
     /// PostgreSQL database instead of a data folder, for several nodes; others on this machine see it in the
-    /// list of processes, so prefer SUREHOOK_DATABASE or the settings file if it has a password
+    /// list of processes, so prefer `SUREHOOK_DATABASE` or the settings file if it has a password
     #[arg(long, value_name = "URL", conflicts_with = "data")]
     pub(crate) database: Option<DatabaseUrl>,
     /// Address to listen on [default: 127.0.0.1:8080]
@@ -79,7 +79,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
     let address = listener.local_addr()?;
     let open = OpenStore::open(&settings).await?;
     let store = open.store();
-    let engine = start_engine(&settings, files, address, store.clone()).await?;
+    let engine = start_engine(&settings, files, address, &open).await?;
     let has_demo_source = configure(&engine, &settings).await?;
     // After everything that can fail: a token that was stored but never shown would lock everyone out.
     let access = prepare_access(&*store).await?;
@@ -117,20 +117,26 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
         return Err(store_failure(&reason));
     }
     tracing::info!("shutting down; a second signal stops immediately");
-    tokio::select! {
-        () = async {
-            // First: other nodes deliver while this one still answers the requests that reach it.
-            engine.leave(grace).await;
-            stop.cancel();
-            server.await.unwrap_or(());
-            engine.stop(grace).await;
-            open.close().await;
-        } => {}
-        Ok(()) = wait_for_signal() => tracing::warn!("stopped immediately"),
-    }
+    let stopped = async {
+        // First: other nodes deliver while this one still answers the requests that reach it.
+        engine.leave(grace).await;
+        stop.cancel();
+        server.await.unwrap_or(());
+        engine.stop(grace).await;
+        open.close().await;
+    };
+    stop_in_order(stopped).await;
     match store.health().failure {
         Some(reason) => Err(store_failure(&reason)),
         None => Ok(()),
+    }
+}
+
+/// Waits for an orderly stop, or for a second signal.
+async fn stop_in_order(stopped: impl Future<Output = ()>) {
+    tokio::select! {
+        () = stopped => {}
+        Ok(()) = wait_for_signal() => tracing::warn!("stopped immediately"),
     }
 }
 
@@ -158,11 +164,12 @@ async fn start_engine(
     settings: &Settings,
     files: FileBudget,
     address: SocketAddr,
-    store: Arc<dyn Store>,
+    open: &OpenStore,
 ) -> Result<Arc<Engine>, CliError> {
-    let parts = build_engine_parts(settings, store).map_err(CliError::settings)?;
+    let parts = build_engine_parts(settings, open.store()).map_err(CliError::settings)?;
     let node = NodeIdentity { address: Some(address), ..parts.node };
-    let parts = EngineParts { sockets_max: files.deliveries, node, ..parts };
+    let clock = open.clock().await?;
+    let parts = EngineParts { clock, sockets_max: files.deliveries, node, ..parts };
     Engine::start(parts).await.map_err(CliError::settings)
 }
 

@@ -1,6 +1,6 @@
 //! Starting on a database, and the commands that use it without a gateway.
 
-use std::{path::Path, process::Command};
+use std::{path::Path, process::Command, time::Duration};
 
 use http::Method;
 use rustix::process::Signal;
@@ -13,7 +13,7 @@ use crate::support::{
     client::Client,
     eventually,
     gateway::{Gateway, SECRET_KEY, TOKEN},
-    process::{CommandOutput, Process, run_surehook},
+    process::{CommandOutput, Process, run_surehook, run_surehook_within},
     sink::Sink,
     tools::{Tool, target},
 };
@@ -242,4 +242,34 @@ async fn cluster_script_starts_nodes_behind_nginx_and_stops_them() {
     assert!(client.send(Method::GET, &find("node-1"), &[], "").await.is_err());
     let folder = printed.lines().find_map(|line| line.split_once("(log: ")).unwrap().1;
     assert!(!Path::new(folder.trim_end_matches(')')).parent().unwrap().exists());
+}
+
+// Rates are not asserted: other tests run at the same time.
+#[tokio::test]
+async fn heavy_bench_compares_the_database_with_the_embedded_store() {
+    let Some(server) = TestPostgres::start_with(&[]).await else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let env = environment(&server.url());
+    let command = ["bench", "--database", "env:SUREHOOK_DATABASE", "--nodes", "2", "--json"];
+    let options = ["--only", "delivered", "--seconds", "1", "--rounds", "1"];
+    let path = folder.path().to_str().unwrap();
+    let args = [&command[..], &options, &["--folder", path]].concat();
+
+    let output = run_surehook_within(Duration::from_secs(150), folder.path(), &args, &env).await;
+
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let report: Value = serde_json::from_str(&output.stdout).unwrap();
+    let rates = report["database"]["rates"].as_array().unwrap();
+    assert_eq!(rates.len(), 2, "{report}");
+    for (row, connections) in rates.iter().zip([64, 256]) {
+        assert_eq!(row["connections"], connections);
+        for name in ["embedded", "database", "nodes"] {
+            let rate = row[format!("{name}_per_second")].as_f64().unwrap();
+            assert!(rate > 0.0, "{name}: {row}");
+        }
+    }
+    // Its tables are gone.
+    let schemas = "SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'surehook%'";
+    let left: i64 = server.client().await.query_one(schemas, &[]).await.unwrap().get(0);
+    assert_eq!(left, 0);
 }

@@ -11,6 +11,7 @@ use crate::{
         WAIT_LIMIT, eventually,
         gateway::Gateway,
         sink::{Reply, Sink},
+        tools::faketime_library,
     },
 };
 
@@ -120,4 +121,27 @@ async fn readiness_code(node: &Gateway, code: &str) -> String {
         (response.status == 503 && response.code() == code).then(|| response.text())
     })
     .await
+}
+
+/// What one node makes due now must not be due minutes later for another.
+#[tokio::test]
+async fn node_with_a_wrong_clock_delivers_and_is_delivered_to_at_once() {
+    let sink = Sink::ok().await;
+    let settings = settings_with_destinations(&sink.origin(), DESTINATIONS, "");
+    for skew in ["-7m", "+7m"] {
+        let Some(mut cluster) = TestCluster::start(1, &settings).await else { return };
+        let wrong = cluster.builder(1).env("LD_PRELOAD", &faketime_library());
+        let wrong = wrong.env("FAKETIME", skew).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        cluster.nodes.push(wrong.start().await);
+        cluster.wait_until_shared().await;
+        let before = sink.count();
+
+        for (number, node) in cluster.nodes.iter().enumerate() {
+            node.post_accepted("in", format!(r#"{{"id":"{skew}{number}"}}"#)).await;
+        }
+
+        sink.wait_for_requests(before + 2 * DESTINATIONS).await;
+        let log = cluster.nodes[1].log();
+        assert!(log.contains("differs from the database's"), "{log}");
+    }
 }

@@ -15,6 +15,7 @@ pub(crate) enum Tool {
     Assistants,
     Browser,
     Clients,
+    Faketime,
     Interpreters,
     Nginx,
     Redis,
@@ -27,6 +28,7 @@ impl Tool {
             Self::Assistants => "assistants",
             Self::Browser => "browser",
             Self::Clients => "clients",
+            Self::Faketime => "faketime",
             Self::Interpreters => "interpreters",
             Self::Nginx => "nginx",
             Self::Redis => "redis",
@@ -41,6 +43,7 @@ impl Tool {
             Self::Clients => {
                 client_generator("python").exists() && client_generator("node").exists()
             }
+            Self::Faketime => target().join("faketime/libfaketime.so.1").exists(),
             Self::Interpreters => {
                 let is_program = |name: &str| Command::new(name).arg("--version").output().is_ok();
                 interpreter_file("python").exists()
@@ -95,6 +98,14 @@ pub(crate) fn client_generator(path: &str) -> PathBuf {
 /// A file of the web frameworks for Python and Node.
 pub(crate) fn interpreter_file(path: &str) -> PathBuf {
     target().join("interpreters").join(path)
+}
+
+/// The library that shows a program another time; empty if it is missing and that is allowed.
+pub(crate) fn faketime_library() -> String {
+    match Tool::Faketime.is_available() {
+        true => target().join("faketime/libfaketime.so.1").display().to_string(),
+        false => String::new(),
+    }
 }
 
 pub(super) fn chromium() -> Option<PathBuf> {

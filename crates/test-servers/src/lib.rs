@@ -16,6 +16,8 @@ use std::{
 
 use rustix::process::getuid;
 
+pub use tokio_postgres::Client as DatabaseClient;
+
 pub use self::{
     own::{TestPostgres, connect},
     shared::shared_url,

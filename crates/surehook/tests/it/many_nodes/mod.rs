@@ -1,6 +1,8 @@
 //! Several nodes on one PostgreSQL: real processes, a real server.
 
 mod commands;
+mod database_proxy;
+mod drill;
 mod effects;
 mod handovers;
 

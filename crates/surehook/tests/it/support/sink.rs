@@ -167,6 +167,11 @@ impl Sink {
         self.requests.lock().unwrap().clone()
     }
 
+    /// Removes and returns all requests so far, so that a long test does not keep them.
+    pub(crate) fn take_requests(&self) -> Vec<SinkRequest> {
+        std::mem::take(&mut *self.requests.lock().unwrap())
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.requests.lock().unwrap().len()
     }

@@ -28,7 +28,7 @@ const STANDBYS: &str = "
            CAST(coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), write_lsn), 0) AS bigint)
       FROM pg_stat_replication ORDER BY application_name";
 
-/// Implements `AdminStore::inspect_database`, without the offset of the clocks.
+/// Implements `AdminStore::inspect_database`, without the offset of the clocks, which is measured apart.
 pub(super) fn inspect(connection: &impl SqlConnection, is_standby: bool) -> Result<DatabaseHealth> {
     let server = connection.read_one(SERVER, params![], |row| {
         Ok(DatabaseHealth {

@@ -25,7 +25,14 @@ mod store;
 mod transaction;
 mod writer;
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Duration,
+};
 
 use surehook_core::store::Settlement;
 use surehook_types::{
@@ -181,6 +188,8 @@ pub struct PostgresStore {
     published: Notify,
     /// See [`PostgresOptions::queue_max`].
     queue_max: usize,
+    /// How much the server's clock was ahead when it was last measured.
+    clock_offset_ms: AtomicI64,
 }
 
 fn schema_name(project: &str) -> Result<String, PostgresOpenError> {
@@ -290,6 +299,7 @@ impl PostgresStore {
             data_keys,
             published,
             queue_max,
+            clock_offset_ms: AtomicI64::new(0),
         })
     }
 
@@ -341,10 +351,11 @@ impl PostgresStore {
         &self,
         clock: Arc<dyn Clock>,
     ) -> Result<ClockOffset, StoreError> {
-        run_blocking(&self.coordination, Access::Read, move |connection| {
-            inspection::measure_clock(connection, &*clock)
-        })
-        .await
+        let measure =
+            move |connection: &PgConnection<'_>| inspection::measure_clock(connection, &*clock);
+        let offset = run_blocking(&self.coordination, Access::Read, measure).await?;
+        self.clock_offset_ms.store(offset.millis, Ordering::Relaxed);
+        Ok(offset)
     }
 
     /// Runs a step about nodes on a connection of its own: a lease is renewed however busy the others are.

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     ops::RangeInclusive,
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -570,7 +570,9 @@ impl AdminStore for PostgresStore {
     }
 
     async fn inspect_database(&self) -> Result<Option<DatabaseHealth>, StoreError> {
-        self.read(|db| database_health::inspect(db, false)).await.map(Some)
+        let health = self.read(|db| database_health::inspect(db, false)).await?;
+        let clock_offset_ms = self.clock_offset_ms.load(Ordering::Relaxed);
+        Ok(Some(DatabaseHealth { clock_offset_ms, ..health }))
     }
 
     async fn wait_for_failure(&self) -> String {

@@ -141,6 +141,10 @@ async fn node_with_a_wrong_clock_delivers_and_is_delivered_to_at_once() {
         }
 
         sink.wait_for_requests(before + 2 * DESTINATIONS).await;
+        let database = cluster.nodes[1].nodes_report().await["database"].take();
+        let offset = database["clock_offset_ms"].as_i64().unwrap();
+        let expected = if skew == "-7m" { 420_000 } else { -420_000 };
+        assert!((offset - expected).abs() < 60_000, "{database}");
         let log = cluster.nodes[1].log();
         assert!(log.contains("differs from the database's"), "{log}");
     }

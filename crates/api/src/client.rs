@@ -134,7 +134,7 @@ pub trait ApiTransport: Sync {
         request: Request<Bytes>,
     ) -> impl Future<Output = Result<Response<Bytes>, Self::Error>> + Send;
 
-    /// Makes a call and returns the body of its response.
+    /// Makes a call and returns its response; an error status is an error.
     fn call_raw<T>(
         &self,
         call: ApiCall<T>,

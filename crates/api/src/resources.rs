@@ -15,6 +15,7 @@ use surehook_types::{
 
 use crate::deliveries::AttemptResponse;
 
+// A source, destination or route in a response: its spec as stored, and what is derived from it.
 /// Secrets are masked.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 // Each resource has a state type of its own, whose schema name is the name of the resource.

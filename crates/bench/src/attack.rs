@@ -41,10 +41,11 @@ const LARGE_CONNECTIONS: usize = 8;
 const LARGE_BODY_BYTES: usize = 256 * 1024;
 
 const SLOW_SOCKETS: usize = 2000;
+/// Sockets that declare a body of [`DECLARED_BYTES`] and never send all of it.
 const DECLARED_SOCKETS: usize = 400;
 const DECLARED_BYTES: usize = 1024 * 1024;
-/// Bytes of the body that every other one of them sends; the others send none.
-const SENT_BYTES: usize = 600 * 1024;
+/// Half of these sockets send this part of the body, the others nothing of it.
+const PARTIAL_BODY_BYTES: usize = 600 * 1024;
 const GZIP_CONNECTIONS: usize = 40;
 const GZIP_PAUSE: Duration = Duration::from_secs(2);
 const GZIP_PLAIN_BYTES: usize = 3_000_000;
@@ -197,7 +198,8 @@ async fn send_genuine(run: &BenchRun, gateway: &Gateway) -> Result<(LoadResult, 
 /// How one attacker connection behaves.
 #[derive(Clone, Debug)]
 enum Attacker {
-    /// Sends the head, or the body after it, a byte at a time.
+    /// Sends `head` at once, and then a byte at a time: the rest of the head or, if that is complete, the
+    /// body.
     Drip { head: Vec<u8> },
     /// Sends this and then nothing.
     Hold { request: Arc<[u8]> },
@@ -216,7 +218,7 @@ fn start_attack(
          Content-Length: {DECLARED_BYTES}\r\n\r\n"
     );
     let declared: Arc<[u8]> = head.as_bytes().into();
-    let partial: Arc<[u8]> = [head.as_bytes(), &vec![b'x'; SENT_BYTES]].concat().into();
+    let partial: Arc<[u8]> = [head.as_bytes(), &vec![b'x'; PARTIAL_BODY_BYTES]].concat().into();
     let slow = (0..SLOW_SOCKETS).map(|number| {
         let sent = if number % 2 == 0 { head.as_str() } else { "POST /in/" };
         Attacker::Drip { head: sent.as_bytes().to_vec() }

@@ -108,16 +108,17 @@ pub(crate) async fn measure(run: &BenchRun) -> Result<GrowthReport> {
     let mut samples = [Vec::new(), Vec::new()];
     for round in 0..rounds {
         for turn in 0..2 {
-            // The order alternates, so that a machine that gets slower favors none.
-            let store = (round + turn) % 2;
-            let name = ["empty store", "filled store"][store];
+            // 0 is the empty store, 1 the filled one. The order alternates, so that a machine that gets
+            // slower favors none.
+            let variant = (round + turn) % 2;
+            let name = ["empty store", "filled store"][variant];
             run.progress.start_step(format!("round {} of {rounds}: {name}", round + 1));
-            let gateway = match store {
+            let gateway = match variant {
                 0 => run.start_gateway(&bench.config()).await?,
                 _ => bench.start_filled().await?,
             };
             let sample = bench.measure_gateway(&gateway).await;
-            samples[store].push(sample.with_context(|| format!("measuring the {name} failed"))?);
+            samples[variant].push(sample.with_context(|| format!("measuring the {name} failed"))?);
             run.progress.finish_step();
         }
     }
@@ -213,8 +214,8 @@ impl GrowthBench<'_> {
         Ok(stored)
     }
 
-    /// Stores `count` more events, half of them delivered; returns how many.
-    async fn store_events(&self, gateway: &Gateway, before: u64, count: u64) -> Result<u64> {
+    /// Stores `count` more events after `stored`, half of them delivered; returns how many.
+    async fn store_events(&self, gateway: &Gateway, stored: u64, count: u64) -> Result<u64> {
         self.sink.reset().await?;
         let delivered = count / 2;
         let plan = |source: &str, events: u64| LoadPlan {
@@ -225,7 +226,7 @@ impl GrowthBench<'_> {
         // Received at the same time, so that events of both kinds are neighbors in the store.
         let routed = run_load(&gateway.child, plan(DELIVERED, delivered));
         let unrouted = generate_load(plan(RECEIVED, count - delivered), |_, answered| {
-            self.run.progress.set_count(before + 2 * answered.min(delivered));
+            self.run.progress.set_count(stored + 2 * answered.min(delivered));
         });
         let (routed, unrouted) = tokio::try_join!(routed, unrouted)?;
         wait_for_arrivals(slice::from_ref(&self.sink), routed.answered).await?;

@@ -2,8 +2,8 @@
 //!
 //! Twenty sources, each with its own destination process, get events at a modest fixed rate; the
 //! result is the time from sending to arrival. One more source has a destination that hangs. The
-//! **baseline**, without traffic to it, is compared with a run in which it gets the same rate. Each scenario has a new gateway, because
-//! hanging deliveries would still be retried in the next.
+//! **baseline**, without traffic to it, is compared with a run in which it gets the same rate. Each
+//! scenario has a new gateway, because hanging deliveries would still be retried in the next.
 
 use std::time::Duration;
 

@@ -167,7 +167,8 @@ impl LoadResult {
     }
 }
 
-/// Runs `plan`. `sample` is called now and then with the elapsed time and the number of answers.
+/// Runs `plan`. `sample` is called every [`SAMPLE_INTERVAL`] with the elapsed time and the number of
+/// answers.
 pub(crate) async fn generate_load(
     plan: LoadPlan,
     mut sample: impl FnMut(Duration, u64),
@@ -296,6 +297,7 @@ struct LoadSender {
     request: RequestTemplate,
     key_sequence: KeySequence,
     has_fixed_bodies: bool,
+    /// The number of requests after which it stops.
     quota: u64,
     expected: EventVerdict,
     counts_failures: bool,

@@ -205,7 +205,7 @@ fn write_digits(field: &mut [u8], mut value: u64) {
 mod tests {
     use super::*;
 
-    fn request(body_bytes: usize) -> RequestTemplate {
+    fn template(body_bytes: usize) -> RequestTemplate {
         let addr = SocketAddr::from(([127, 0, 0, 1], 80));
         let series = KeySeries("b0abcdef-".to_owned());
         RequestTemplate::new(addr, "in-only", &series, BodyShape::Plain, body_bytes).unwrap()
@@ -214,13 +214,13 @@ mod tests {
     #[test]
     fn body_is_json_of_the_requested_size_with_key_and_time() {
         for body_bytes in [BODY_BYTES_MIN, 161, 200, 1024, 65_536] {
-            let mut request = request(body_bytes);
-            request.build(1, 1_763_222_400_123_456_789);
-            assert_eq!(request.body.len(), body_bytes);
-            let json: serde_json::Value = serde_json::from_slice(&request.body).unwrap();
+            let mut template = template(body_bytes);
+            template.build(1, 1_763_222_400_123_456_789);
+            assert_eq!(template.body.len(), body_bytes);
+            let json: serde_json::Value = serde_json::from_slice(&template.body).unwrap();
             assert_eq!(json["id"], "b0abcdef-618033988749897");
-            assert_eq!(json["id"], request.key());
-            assert_eq!(sent_ns(&request.body), Some(1_763_222_400_123_456_789));
+            assert_eq!(json["id"], template.key());
+            assert_eq!(sent_ns(&template.body), Some(1_763_222_400_123_456_789));
         }
     }
 
@@ -239,10 +239,10 @@ mod tests {
 
     #[test]
     fn patched_body_equals_a_new_body() {
-        let mut patched = request(512);
+        let mut patched = template(512);
         patched.build(u64::MAX, u64::MAX);
         patched.build(7, 8);
-        let mut unpatched = request(512);
+        let mut unpatched = template(512);
         unpatched.build(7, 8);
         assert_eq!(patched.body, unpatched.body);
     }

@@ -26,7 +26,7 @@ string_enum! {
     pub enum Role {
         /// Reads everything, changes nothing.
         Viewer = "viewer",
-        /// May also replay, pause and cancel deliveries. Configures nothing.
+        /// May also act on deliveries and send messages: replay, cancel, pause, resume. Configures nothing.
         Operator = "operator",
         /// May do everything.
         Admin = "admin",

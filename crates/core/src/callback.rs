@@ -70,7 +70,7 @@ pub struct Callback {
 pub struct DueCallback {
     pub callback: Callback,
     pub delivery: DeliveryId,
-    /// The message.
+    /// The message that was delivered.
     pub event: EventId,
     /// Name of the destination of the delivery.
     pub destination: String,
@@ -102,16 +102,16 @@ pub enum CallbackResult {
 }
 
 impl DueCallback {
-    /// The webhook that reports the end.
-    pub fn post(&self) -> Result<OutboxPost, OutboxPostError> {
+    /// The webhook that reports the end, to be posted to the outbox.
+    pub fn build_post(&self) -> Result<OutboxPost, OutboxPostError> {
         let kind = format!("{CALLBACK_KIND_PREFIX}{}", self.end.as_str());
         let last_attempt = self.last_attempt.as_ref().map(|last| {
-            let shown = &last.response[..last.response.len().min(RESPONSE_BYTES_MAX)];
+            let response = &last.response[..last.response.len().min(RESPONSE_BYTES_MAX)];
             json!({
                 "status": last.status,
                 "failure": last.failure.map(AttemptFailure::as_str),
                 "detail": last.detail,
-                "response": String::from_utf8_lossy(shown),
+                "response": String::from_utf8_lossy(response),
             })
         });
         let body = json!({
@@ -165,7 +165,7 @@ mod tests {
                 response: vec![b'x'; 5000],
             }),
         };
-        let post = due.post().unwrap();
+        let post = due.build_post().unwrap();
         let body: serde_json::Value = serde_json::from_slice(&post.body).unwrap();
         assert_eq!((post.path.as_str(), post.kind.unwrap().as_str()), ("/done", "delivery.dead"));
         assert_eq!(body["message_id"], due.event.to_string());

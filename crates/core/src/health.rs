@@ -283,9 +283,9 @@ mod tests {
         let pause = LanePause { at: NOW, reason: None, automatic: false };
         let paused = SavedLaneState { paused: Some(pause), ..SavedLaneState::default() };
         let circuit = |circuit| SavedLaneState { circuit, ..SavedLaneState::default() };
-        let open = circuit(CircuitState::Open { until: NOW, times: 1 });
-        let half_open = circuit(CircuitState::HalfOpen { times: 1 });
-        let ramp = circuit(CircuitState::Ramp { times: 1 });
+        let open = circuit(CircuitState::Open { until: NOW, openings: 1 });
+        let half_open = circuit(CircuitState::HalfOpen { openings: 1 });
+        let ramp = circuit(CircuitState::Ramp { openings: 1 });
         let paused_and_open = SavedLaneState { circuit: open.circuit, ..paused.clone() };
         let cases = [
             (None, counts(10, 0, 0), HealthStatus::Misconfigured),

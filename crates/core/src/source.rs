@@ -349,7 +349,7 @@ impl SourceSpec {
         let verifier = self.verifier(provider, secrets.clone())?;
         let keys = KeyRules::for_provider(self.keys.as_deref(), provider, &verifier)
             .map_err(|error| SourceSpecError::Keys("keys", error))?;
-        let reads_unsigned_keys = keys.read_unsigned_headers(&verifier);
+        let reads_unsigned_keys = keys.has_unsigned_header_rule(&verifier);
         Ok(Source {
             id,
             name: self.name.clone(),

@@ -74,7 +74,7 @@ async fn post(engine: &Arc<Engine>, due: &DueCallback) -> Result<CallbackResult,
     };
     let request = IdempotentRequest { at: due.ended_at, seed: due.delivery.uuid().into_bytes() };
     // A kind and headers of our own are always valid.
-    let Ok(post) = due.post() else { return Ok(CallbackResult::NotRequested) };
+    let Ok(post) = due.build_post() else { return Ok(CallbackResult::NotRequested) };
     let accepted = engine.send_message(to, post, request, Duration::ZERO, None).await?;
     Ok(CallbackResult::Posted(accepted.event))
 }

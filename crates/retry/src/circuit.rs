@@ -108,9 +108,9 @@ impl CircuitSpec {
 }
 
 impl CircuitPolicy {
-    /// How long it stays open the `times`-th time in a row.
-    fn open_for(&self, times: u32, roll: f64) -> Duration {
-        let doubled = self.open_for.saturating_mul(1 << times.saturating_sub(1).min(20));
+    /// How long it stays open after this many openings in a row.
+    fn open_for(&self, openings: u32, roll: f64) -> Duration {
+        let doubled = self.open_for.saturating_mul(1 << openings.saturating_sub(1).min(20));
         doubled.min(self.open_max).mul_f64(1.0 + JITTER * (2.0 * roll - 1.0))
     }
 }
@@ -126,17 +126,17 @@ pub enum CircuitState {
         /// End of the open time.
         until: Timestamp,
         /// How often it has opened in a row.
-        times: u32,
+        openings: u32,
     },
     /// One attempt is allowed.
     HalfOpen {
         /// How often it has opened in a row.
-        times: u32,
+        openings: u32,
     },
     /// Concurrency grows step by step.
     Ramp {
         /// How often it has opened in a row.
-        times: u32,
+        openings: u32,
     },
 }
 
@@ -208,9 +208,9 @@ pub struct AttemptEnd {
 #[derive(Clone, Copy, Debug)]
 enum Phase {
     Closed { failures: u32 },
-    Open { until: Timestamp, times: u32 },
-    HalfOpen { times: u32, is_probing: bool },
-    Ramp { times: u32, step: RampStep },
+    Open { until: Timestamp, openings: u32 },
+    HalfOpen { openings: u32, is_probing: bool },
+    Ramp { openings: u32, step: RampStep },
 }
 
 /// A step of the ramp.
@@ -240,9 +240,9 @@ impl Circuit {
     pub fn new(saved: CircuitState, now: Timestamp) -> Self {
         let phase = match saved {
             CircuitState::Closed => Phase::Closed { failures: 0 },
-            CircuitState::Open { until, times } => Phase::Open { until, times },
-            CircuitState::HalfOpen { times } => Phase::HalfOpen { times, is_probing: false },
-            CircuitState::Ramp { times } => Phase::Ramp { times, step: RampStep::first(now) },
+            CircuitState::Open { until, openings } => Phase::Open { until, openings },
+            CircuitState::HalfOpen { openings } => Phase::HalfOpen { openings, is_probing: false },
+            CircuitState::Ramp { openings } => Phase::Ramp { openings, step: RampStep::first(now) },
         };
         Self { phase, epoch: 0 }
     }
@@ -251,9 +251,9 @@ impl Circuit {
     pub fn state(&self) -> CircuitState {
         match self.phase {
             Phase::Closed { .. } => CircuitState::Closed,
-            Phase::Open { until, times } => CircuitState::Open { until, times },
-            Phase::HalfOpen { times, .. } => CircuitState::HalfOpen { times },
-            Phase::Ramp { times, .. } => CircuitState::Ramp { times },
+            Phase::Open { until, openings } => CircuitState::Open { until, openings },
+            Phase::HalfOpen { openings, .. } => CircuitState::HalfOpen { openings },
+            Phase::Ramp { openings, .. } => CircuitState::Ramp { openings },
         }
     }
 
@@ -289,9 +289,9 @@ impl Circuit {
     /// Allows one attempt although the circuit is open, on request of a user. If this probe fails, the
     /// open time does not grow.
     pub fn start_manual_probe(&mut self) -> CircuitPermit {
-        if let Phase::Open { times, .. } = self.phase {
-            let times = times.saturating_sub(1);
-            self.set_phase(Phase::HalfOpen { times, is_probing: false });
+        if let Phase::Open { openings, .. } = self.phase {
+            let openings = openings.saturating_sub(1);
+            self.set_phase(Phase::HalfOpen { openings, is_probing: false });
         }
         self.start_attempt()
     }
@@ -301,16 +301,16 @@ impl Circuit {
         self.epoch = self.epoch.wrapping_add(1);
     }
 
-    fn open(&mut self, policy: &CircuitPolicy, times: u32, now: Timestamp, roll: f64) {
-        self.set_phase(Phase::Open { until: now + policy.open_for(times, roll), times });
+    fn open(&mut self, policy: &CircuitPolicy, openings: u32, now: Timestamp, roll: f64) {
+        self.set_phase(Phase::Open { until: now + policy.open_for(openings, roll), openings });
     }
 
     /// Turns an open circuit half-open once its time is over.
     pub fn advance(&mut self, now: Timestamp) {
-        if let Phase::Open { until, times } = self.phase
+        if let Phase::Open { until, openings } = self.phase
             && until <= now
         {
-            self.set_phase(Phase::HalfOpen { times, is_probing: false });
+            self.set_phase(Phase::HalfOpen { openings, is_probing: false });
         }
     }
 
@@ -326,15 +326,15 @@ impl Circuit {
     /// Shortens an open time that is longer than the policy allows: it was computed by a clock that
     /// was ahead, or by another policy.
     pub fn limit_open_time(&mut self, policy: &CircuitPolicy, now: Timestamp) {
-        if let Phase::Open { until, times } = &mut self.phase {
-            *until = (*until).min(now + policy.open_for(*times, 1.0));
+        if let Phase::Open { until, openings } = &mut self.phase {
+            *until = (*until).min(now + policy.open_for(*openings, 1.0));
         }
     }
 
     /// Ends the open time, on request of a user: the next attempt is the probe.
     pub fn end_open_time(&mut self) {
-        if let Phase::Open { times, .. } = self.phase {
-            self.set_phase(Phase::HalfOpen { times, is_probing: false });
+        if let Phase::Open { openings, .. } = self.phase {
+            self.set_phase(Phase::HalfOpen { openings, is_probing: false });
         }
     }
 
@@ -372,13 +372,13 @@ impl Circuit {
                     self.open(policy, 1, now, roll);
                 }
             }
-            (Phase::HalfOpen { times, .. }, HealthSignal::Alive) => {
-                let times = *times;
-                self.set_phase(Phase::Ramp { times, step: RampStep::first(now) });
+            (Phase::HalfOpen { openings, .. }, HealthSignal::Alive) => {
+                let openings = *openings;
+                self.set_phase(Phase::Ramp { openings, step: RampStep::first(now) });
             }
-            (Phase::HalfOpen { times, .. }, HealthSignal::Down) => {
-                let times = times.saturating_add(1);
-                self.open(policy, times, now, roll);
+            (Phase::HalfOpen { openings, .. }, HealthSignal::Down) => {
+                let openings = openings.saturating_add(1);
+                self.open(policy, openings, now, roll);
             }
             (Phase::Ramp { step, .. }, HealthSignal::Alive) => {
                 if step.record_success(now) >= full {
@@ -386,12 +386,12 @@ impl Circuit {
                     self.phase = Phase::Closed { failures: 0 };
                 }
             }
-            (Phase::Ramp { step, times }, HealthSignal::Down) => {
+            (Phase::Ramp { step, openings }, HealthSignal::Down) => {
                 step.failures += 1;
                 // A whole step of failures counts like a failed probe.
                 if step.failures >= step.allowed.min(policy.failures) {
-                    let times = times.saturating_add(1);
-                    self.open(policy, times, now, roll);
+                    let openings = openings.saturating_add(1);
+                    self.open(policy, openings, now, roll);
                 }
             }
         }

@@ -166,8 +166,8 @@ impl TokenRegistry {
         Self(RwLock::new(Self::by_hash(tokens, now)))
     }
 
-    /// Replaces all tokens by those in the store. A session that was just used here keeps its later end,
-    /// which may not be stored yet.
+    /// Replaces all tokens by those in the store. A session that was just used on this node keeps its later
+    /// end, which may not be stored yet.
     pub(crate) fn replace(&self, tokens: Vec<ApiToken>, now: Timestamp) {
         let mut next = Self::by_hash(tokens, now);
         let mut tokens = self.0.write().unwrap_or_else(PoisonError::into_inner);
@@ -178,6 +178,7 @@ impl TokenRegistry {
         *tokens = next;
     }
 
+    /// The tokens by their hashes; sessions end after the idle time at the latest.
     fn by_hash(tokens: Vec<ApiToken>, now: Timestamp) -> HashMap<TokenHash, ApiToken> {
         let limit_idle_time = |mut token: ApiToken| {
             if token.session.is_some() {
@@ -573,7 +574,7 @@ mod tests {
         tokens.replace(vec![second.clone(), session], NOW);
 
         assert!(!tokens.is_valid(&first.hash, NOW) && tokens.is_valid(&second.hash, NOW));
-        assert_eq!(tokens.find_by_hash(&used.hash), Some(used), "it was used here");
+        assert_eq!(tokens.find_by_hash(&used.hash), Some(used), "it was used on this node");
     }
 
     #[test]

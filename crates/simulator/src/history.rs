@@ -1,12 +1,15 @@
-//! A destination as its recorded history shows it: what it would have answered at other times.
+//! A destination that answers simulated attempts as its recorded history suggests. Used by `what_if`.
 //!
-//! - **What a delivery showed of itself.** A permanent refusal belongs to the delivery and comes again.
-//!   One that failed alone, while the destination took others, probably fails always ([`ALONE_PRIOR`]).
-//!   One that succeeded once is not of that kind.
-//! - **What the destination showed at a time.** An attempt at the time of a recorded one of the same
-//!   delivery ends as that one did. Otherwise it ends as one of those nearest in time: the side, before
-//!   or after, is drawn by its nearness, so that one edge of an outage is as sharp as the record.
-//! - **Evidence.** An attempt without a recorded one nearby is a guess, and counted as one.
+//! Failures of a delivery are separated from failures of the destination:
+//!
+//! - **Failing deliveries.** A delivery that was refused permanently is refused again. A delivery that kept
+//!   failing while others succeeded probably fails always ([`FAILS_ALWAYS_PRIOR`]). A delivery that
+//!   succeeded once does not.
+//! - **State of the destination.** A simulated attempt at about the time of a recorded attempt of the same
+//!   delivery gets the recorded answer. Otherwise it gets that of one of the attempts nearest in time.
+//!   Whether one before or one after is taken is random, and the nearer side is likelier: the edge of an
+//!   outage is as sharp as the record.
+//! - **Evidence.** A simulated attempt without a recorded one nearby is a guess, and is counted as one.
 
 use std::{
     cell::Cell,
@@ -31,32 +34,36 @@ use crate::{
     rng::SeededRng,
 };
 
-/// The probability, before its attempts are looked at, that a delivery fails whenever it is attempted.
-const ALONE_PRIOR: f64 = 0.001;
-/// The same if it fails as if the settings were wrong, such as with 404.
-const CONFIG_PRIOR: f64 = 0.1;
-/// Even a healthy destination fails sometimes: no single failure proves more than this.
+/// The probability, before its attempts are considered, that a delivery fails whenever it is attempted.
+const FAILS_ALWAYS_PRIOR: f64 = 0.001;
+/// The same for a delivery that fails as if the settings were wrong, such as with 404.
+const FAILS_ALWAYS_PRIOR_CONFIG: f64 = 0.1;
+/// Even a healthy destination fails sometimes: the share of failures among other deliveries counts as at
+/// least this, so that no single failure proves too much.
 const FAILURE_SHARE_MIN: f64 = 0.02;
-/// More likely than not, a failure says something of its delivery and nothing of the destination.
-const ALONE_MIN: f64 = 0.5;
+/// From this probability on, the failures of a delivery are attributed to it and are no evidence about the
+/// destination.
+const FAILS_ALWAYS_MIN: f64 = 0.5;
 
-/// An attempt so near in time to a recorded one of the same delivery ends as that one did …
-const OWN_NEAR_MIN: Duration = Duration::from_millis(100);
-const OWN_NEAR_MAX: Duration = Duration::from_secs(30);
-/// … in relation to the age of the delivery.
-const OWN_NEAR_SHARE: u32 = 20;
+/// A simulated attempt gets the answer of a recorded attempt of the same delivery that is at most the age of
+/// the delivery divided by this number away, within the following bounds.
+const SAME_DELIVERY_AGE_DIVISOR: u32 = 20;
+const SAME_DELIVERY_DISTANCE_MIN: Duration = Duration::from_millis(100);
+const SAME_DELIVERY_DISTANCE_MAX: Duration = Duration::from_secs(30);
 
-/// Recorded attempts that are looked at before a time, and after it.
+/// Recorded attempts that are considered on each side of a time.
 const NEIGHBOURS_MAX: usize = 8;
-/// Those beside the nearest one are taken from at least this span.
+/// Neighbours are taken up to twice the distance of the nearest one, but at least up to this much beyond it.
 const NEIGHBOUR_SPAN_MIN: Duration = Duration::from_millis(500);
 
 /// A recorded attempt this near shows the state of the destination.
-const SEEN_WITHIN: Duration = Duration::from_secs(30);
-/// So do two that agree, if they are not farther apart.
-const SEEN_BETWEEN: Duration = Duration::from_secs(600);
+const EVIDENCE_DISTANCE_MAX: Duration = Duration::from_secs(30);
+/// Two recorded attempts with the same result, one before and one after, show it if they are at most this
+/// far apart.
+const EVIDENCE_GAP_MAX: Duration = Duration::from_secs(600);
 
-/// The attempt of a delivery that is not simulated.
+/// The delivery number of an attempt whose delivery is not simulated: cancelled, or a replay of one that is
+/// not in the record.
 const NO_DELIVERY: u32 = u32::MAX;
 
 /// The answer to a recorded attempt.
@@ -66,7 +73,7 @@ struct PastAnswer {
     status: Option<u16>,
     failure: Option<AttemptFailure>,
     class: Option<FailureClass>,
-    /// Why the delivery died with it.
+    /// Why the delivery died after this attempt.
     reason: Option<DeadReason>,
     retry_after: Option<Duration>,
 }
@@ -75,6 +82,7 @@ struct PastAnswer {
 struct PastAttempt {
     /// Since the start of the history.
     at: Duration,
+    /// Number of the delivery, or of the original of a replay; or [`NO_DELIVERY`].
     delivery: u32,
     answer: PastAnswer,
 }
@@ -84,7 +92,7 @@ impl PastAttempt {
         self.answer.class.is_none()
     }
 
-    /// Whether it was refused for what the delivery is.
+    /// Whether the destination refused the delivery itself, so that it would refuse it again.
     fn is_permanent(&self) -> bool {
         self.answer.class == Some(FailureClass::Permanent)
     }
@@ -99,23 +107,23 @@ impl PastAttempt {
 pub struct HistoryFacts {
     /// Deliveries that are neither replays nor cancelled.
     pub deliveries: u64,
-    /// Of them, those that have not ended.
+    /// Of the deliveries, those that have not ended.
     pub open: u64,
-    /// Of them, those whose attempts are not stored any more.
+    /// Of the deliveries, those whose attempts are not stored any more.
     pub without_attempts: u64,
-    /// Of them, those with an ordering key.
+    /// Of the deliveries, those with an ordering key.
     pub ordered: u64,
-    /// Replays and revivals.
+    /// Replays, and revivals: replays caused by a duplicate.
     pub replays: u64,
     pub cancelled: u64,
     /// Answers that asked to slow down.
     pub throttled: u64,
-    /// Of them, those whose `Retry-After` was not recorded.
+    /// Of the throttled answers, those whose `Retry-After` was not recorded.
     pub throttled_without_wait: u64,
     pub timeouts: u64,
     /// Attempts that ended on our side.
     pub local_failures: u64,
-    /// Deliveries that fail more likely than not whenever they are attempted, though not refused.
+    /// Deliveries that were not refused permanently, but probably fail whenever they are attempted.
     pub failing_alone: u64,
     /// For how long nothing was attempted although deliveries waited, in seconds.
     pub held_seconds: u64,
@@ -141,9 +149,9 @@ pub struct DestinationHistory {
     context: HistoryContext,
     start: Timestamp,
     arrivals: Vec<Arrival>,
-    /// All that were made, in the order of their start.
+    /// All recorded attempts, in the order of their start.
     attempts: Vec<PastAttempt>,
-    /// Positions in `attempts`, by delivery.
+    /// Positions in `attempts`, grouped by delivery.
     delivery_attempts: Vec<u32>,
     /// The index in `delivery_attempts` at which each delivery begins, and the end of the last.
     delivery_starts: Vec<usize>,
@@ -177,14 +185,14 @@ impl DestinationHistory {
             return None;
         }
         history.attempts.sort_by_key(|attempt| attempt.at);
-        history.index_own_attempts();
+        history.index_attempts_by_delivery();
         history.find_holds();
         history.find_failing_deliveries();
         Some(history)
     }
 
     fn add_deliveries(&mut self, deliveries: Vec<RecordedDelivery>) {
-        // A replay shows that the delivery can succeed. It would not have been needed otherwise.
+        // The attempts of a replay count as attempts of its original: they show whether that can succeed.
         let replayed: HashSet<DeliveryId> =
             deliveries.iter().filter_map(|delivery| delivery.replay_of).collect();
         let mut numbers: HashMap<DeliveryId, u32> = HashMap::new();
@@ -235,7 +243,7 @@ impl DestinationHistory {
         let last = delivery.attempts.len().saturating_sub(1);
         for (index, attempt) in delivery.attempts.iter().enumerate() {
             self.count_attempt(attempt);
-            // Our shutdown or a lack of sockets says nothing of destination or delivery.
+            // Our shutdown or a lack of sockets says nothing about destination or delivery.
             if matches!(
                 attempt.failure,
                 Some(AttemptFailure::Interrupted | AttemptFailure::NoResources)
@@ -260,11 +268,11 @@ impl DestinationHistory {
         facts.local_failures += u64::from(attempt.failure.is_some_and(AttemptFailure::is_local));
     }
 
-    fn index_own_attempts(&mut self) {
+    fn index_attempts_by_delivery(&mut self) {
         let mut counts = vec![0; self.arrivals.len() + 1];
         let deliveries = self.attempts.iter().map(|attempt| attempt.delivery);
         for number in deliveries.clone().filter(|number| *number != NO_DELIVERY) {
-            counts[index(number) + 1] += 1;
+            counts[to_index(number) + 1] += 1;
         }
         for number in 1..counts.len() {
             counts[number] += counts[number - 1];
@@ -273,8 +281,8 @@ impl DestinationHistory {
         self.delivery_attempts = vec![0; counts[self.arrivals.len()]];
         for (position, number) in (0..).zip(deliveries) {
             if number != NO_DELIVERY {
-                self.delivery_attempts[next[index(number)]] = position;
-                next[index(number)] += 1;
+                self.delivery_attempts[next[to_index(number)]] = position;
+                next[to_index(number)] += 1;
             }
         }
         self.delivery_starts = counts;
@@ -286,7 +294,7 @@ impl DestinationHistory {
     }
 
     fn attempt(&self, position: u32) -> &PastAttempt {
-        &self.attempts[index(position)]
+        &self.attempts[to_index(position)]
     }
 
     /// Spans without an attempt although a delivery waited for its first one: a pause, quiet hours, or a
@@ -321,7 +329,8 @@ impl DestinationHistory {
         self.facts.held_seconds = held.as_secs();
     }
 
-    /// Tells failures of deliveries from failures of the destination.
+    /// Separates failures of deliveries from failures of the destination: estimates `failing_always` and leaves
+    /// only failures of the destination in `evidence`.
     fn find_failing_deliveries(&mut self) {
         let positions = 0..u32::try_from(self.attempts.len()).unwrap_or(NO_DELIVERY);
         self.evidence =
@@ -332,7 +341,7 @@ impl DestinationHistory {
             positions.iter().any(|position| self.attempt(*position).is_permanent())
         };
         let alone = self.failing_always.iter().enumerate().filter(|(number, probability)| {
-            **probability >= ALONE_MIN && !is_refused(self.attempts_of(*number))
+            **probability >= FAILS_ALWAYS_MIN && !is_refused(self.attempts_of(*number))
         });
         self.facts.failing_alone = u64::try_from(alone.count()).unwrap_or(u64::MAX);
         let evidence = std::mem::take(&mut self.evidence);
@@ -340,7 +349,8 @@ impl DestinationHistory {
             .into_iter()
             .filter(|position| {
                 let delivery = self.attempt(*position).delivery;
-                delivery == NO_DELIVERY || self.failing_always[index(delivery)] < ALONE_MIN
+                delivery == NO_DELIVERY
+                    || self.failing_always[to_index(delivery)] < FAILS_ALWAYS_MIN
             })
             .collect();
     }
@@ -357,8 +367,8 @@ impl DestinationHistory {
             return 1.0;
         }
         let prior = match last.answer.class {
-            Some(FailureClass::Config) => CONFIG_PRIOR,
-            Some(FailureClass::Transient) => ALONE_PRIOR,
+            Some(FailureClass::Config) => FAILS_ALWAYS_PRIOR_CONFIG,
+            Some(FailureClass::Transient) => FAILS_ALWAYS_PRIOR,
             Some(FailureClass::Throttled | FailureClass::Ambiguous | FailureClass::Permanent)
             | None => return 0.0,
         };
@@ -409,18 +419,21 @@ impl DestinationHistory {
         side
     }
 
-    /// Whether the record shows the state of the destination at the time of these neighbours.
-    fn is_seen(&self, neighbours: &Neighbours) -> bool {
+    /// Whether the record shows the state of the destination at the time of these neighbours, so that an
+    /// answer taken from them is no guess.
+    fn has_evidence(&self, neighbours: &Neighbours) -> bool {
         let Neighbours { before, after } = neighbours;
         match (before.nearest(), after.nearest()) {
             (Some(first), Some(last)) => {
                 let agree = self.attempt(first).is_success() == self.attempt(last).is_success();
-                before.distance.min(after.distance) <= SEEN_WITHIN
-                    || (agree && before.distance + after.distance <= SEEN_BETWEEN)
+                before.distance.min(after.distance) <= EVIDENCE_DISTANCE_MAX
+                    || (agree && before.distance + after.distance <= EVIDENCE_GAP_MAX)
             }
             // The shorter the record, the less it says of the time after it.
-            (Some(first), None) => before.distance <= SEEN_WITHIN.min(self.attempt(first).at / 10),
-            (None, Some(_)) => after.distance <= SEEN_WITHIN,
+            (Some(first), None) => {
+                before.distance <= EVIDENCE_DISTANCE_MAX.min(self.attempt(first).at / 10)
+            }
+            (None, Some(_)) => after.distance <= EVIDENCE_DISTANCE_MAX,
             (None, None) => false,
         }
     }
@@ -452,10 +465,11 @@ impl DestinationHistory {
             let outcome = AttemptOutcome::Failed(AttemptFailure::Timeout);
             return SimulatedResponse { outcome, took: timeout, may_have_arrived: true };
         }
-        // A 503 is only throttled if it has a Retry-After, which may have been shorter than the backoff.
-        let is_short = class == Some(FailureClass::Throttled) && status == Some(503);
+        // A 503 is only throttled if it has a Retry-After. If none was recorded, it was shorter than the
+        // backoff.
+        let had_short_wait = class == Some(FailureClass::Throttled) && status == Some(503);
         let retry_after = retry_after
-            .or_else(|| is_short.then_some(Duration::from_secs(1)))
+            .or_else(|| had_short_wait.then_some(Duration::from_secs(1)))
             .map(RetryAfter::Delay);
         let outcome = match (failure, status) {
             _ if self.context.is_interpreted => {
@@ -488,7 +502,7 @@ pub(crate) fn may_have_arrived(failure: Option<AttemptFailure>) -> bool {
     matches!(failure, Some(AttemptFailure::Timeout | AttemptFailure::Reset))
 }
 
-fn index(number: u32) -> usize {
+fn to_index(number: u32) -> usize {
     usize::try_from(number).unwrap_or(usize::MAX)
 }
 
@@ -503,7 +517,7 @@ struct Neighbours {
 struct NeighbourSide {
     positions: [u32; NEIGHBOURS_MAX],
     count: usize,
-    /// Of the nearest one.
+    /// Distance of the nearest one.
     distance: Duration,
 }
 
@@ -518,7 +532,7 @@ impl NeighbourSide {
 }
 
 impl Neighbours {
-    /// The weight of the side before. The nearer a side, the more it weighs.
+    /// The weight of the side before, 0 to 1. The nearer a side, the more it weighs.
     fn weight_before(&self) -> f64 {
         let Self { before, after } = self;
         match (before.count, after.count) {
@@ -533,11 +547,11 @@ impl Neighbours {
         }
     }
 
-    /// The weighted share of those of a kind; 1 without any.
-    fn share(&self, history: &DestinationHistory, is_kind: impl Fn(&PastAttempt) -> bool) -> f64 {
+    /// The weighted share of neighbours that match; 1 if there are no neighbours.
+    fn share(&self, history: &DestinationHistory, matches: impl Fn(&PastAttempt) -> bool) -> f64 {
         let share = |side: &NeighbourSide| {
             let found =
-                side.positions().iter().filter(|position| is_kind(history.attempt(**position)));
+                side.positions().iter().filter(|position| matches(history.attempt(**position)));
             #[expect(clippy::cast_precision_loss, reason = "a handful")]
             let share = found.count() as f64 / side.count.max(1) as f64;
             share
@@ -549,6 +563,7 @@ impl Neighbours {
         before * share(&self.before) + (1.0 - before) * share(&self.after)
     }
 
+    /// The position of a random neighbour; the side is drawn by its weight.
     fn draw(&self, rng: &dyn Rng) -> Option<u32> {
         let is_before = rng.next_f64() < self.weight_before();
         let positions = if is_before { &self.before } else { &self.after }.positions();
@@ -572,9 +587,9 @@ pub struct EvidenceCounts {
     pub nearby: u64,
     /// Recorded attempts of other deliveries, none of which was nearby.
     pub guessed: u64,
-    /// Of all, those that would have had longer than the recorded ones that timed out.
+    /// Of all answers, time-outs that a longer timeout than the recorded one might have avoided.
     pub longer_timeouts: u64,
-    /// Of all, those after the last recorded one.
+    /// Of all answers, those after the last recorded attempt.
     pub after_end: u64,
 }
 
@@ -584,7 +599,7 @@ pub struct RecordedBehavior {
     history: Rc<DestinationHistory>,
     /// How many of its recorded attempts each delivery has used.
     used: Vec<u32>,
-    /// Deliveries that fail whenever they are attempted.
+    /// Whether each delivery fails whenever it is attempted; drawn once.
     fails_always: Vec<bool>,
     evidence: Rc<Cell<EvidenceCounts>>,
 }
@@ -596,9 +611,13 @@ impl RecordedBehavior {
         seed: u64,
         evidence: Rc<Cell<EvidenceCounts>>,
     ) -> Self {
+        // Another sequence of random numbers than that of the simulation.
         let rng = SeededRng::new(seed ^ 0x0061_6c6f_6e65);
-        let fails_always =
-            history.failing_always.iter().map(|share| rng.next_f64() < *share).collect();
+        let fails_always = history
+            .failing_always
+            .iter()
+            .map(|probability| rng.next_f64() < *probability)
+            .collect();
         Self { used: vec![0; history.arrivals.len()], fails_always, history, evidence }
     }
 
@@ -606,17 +625,19 @@ impl RecordedBehavior {
     /// delivery are two trials.
     fn take_recorded_answer(&mut self, delivery: usize, at: Duration) -> Option<PastAnswer> {
         let created = self.history.arrivals.get(delivery)?.at;
-        let near = (at.saturating_sub(created) / OWN_NEAR_SHARE).clamp(OWN_NEAR_MIN, OWN_NEAR_MAX);
-        let used = index(self.used[delivery]);
-        let left = (1..).zip(&self.history.attempts_of(delivery)[used..]);
-        let distances = left.map(|(taken, position)| {
-            (self.history.attempt(*position).at.abs_diff(at), taken, *position)
+        let distance_max = (at.saturating_sub(created) / SAME_DELIVERY_AGE_DIVISOR)
+            .clamp(SAME_DELIVERY_DISTANCE_MIN, SAME_DELIVERY_DISTANCE_MAX);
+        let used = to_index(self.used[delivery]);
+        // Taking one uses up those before it.
+        let unused = (1..).zip(&self.history.attempts_of(delivery)[used..]);
+        let distances = unused.map(|(uses, position)| {
+            (self.history.attempt(*position).at.abs_diff(at), uses, *position)
         });
-        let (distance, taken, position) = distances.min()?;
-        if distance > near {
+        let (distance, uses, position) = distances.min()?;
+        if distance > distance_max {
             return None;
         }
-        self.used[delivery] += taken;
+        self.used[delivery] += uses;
         Some(self.history.attempt(position).answer)
     }
 
@@ -638,7 +659,7 @@ impl RecordedBehavior {
         }
         let number = u32::try_from(request.delivery).ok()?;
         let neighbours = self.history.find_neighbours(request.at, number);
-        if self.history.is_seen(&neighbours) {
+        if self.history.has_evidence(&neighbours) {
             counts.nearby += 1;
         } else {
             counts.guessed += 1;
@@ -656,7 +677,7 @@ impl DestinationBehavior for RecordedBehavior {
         let timed_out = answer.and_then(|answer| answer.failure) == Some(AttemptFailure::Timeout);
         counts.longer_timeouts += u64::from(is_longer && timed_out);
         let last = self.history.attempts.last().map_or(Duration::ZERO, |last| last.at);
-        counts.after_end += u64::from(request.at > last + OWN_NEAR_MIN);
+        counts.after_end += u64::from(request.at > last + SAME_DELIVERY_DISTANCE_MIN);
         self.evidence.set(counts);
         let accepted = PastAnswer {
             took: Duration::ZERO,

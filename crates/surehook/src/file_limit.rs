@@ -3,9 +3,11 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// More are never needed, and programs that close every possible file at their start take long.
+/// The limit is not raised further: more files are never needed, and child programs inherit the limit. Some
+/// close every possible descriptor when they start, which takes long with a high limit.
 const FILES_MAX: u64 = 1 << 20;
-/// Files of the gateway itself: the database and its readers, lookups, programs, standard streams.
+/// Files of the gateway itself: the database and its readers, lookups, programs, standard streams. A
+/// sixteenth of the limit is reserved on top.
 const OWN_FILES: u64 = 64;
 /// Default of `limits.connections_max`, if there are enough files.
 const CONNECTIONS_MAX: u64 = 10_000;

@@ -277,7 +277,7 @@ impl<P> ReceiverBuilder<P> {
         let without_slash = |text: String| text.trim_end_matches('/').to_owned();
         let config = ReceiverConfig {
             provider,
-            reads_unsigned_keys: keys.read_unsigned_headers(&verifier),
+            reads_unsigned_keys: keys.has_unsigned_header_rule(&verifier),
             dedup_window: provider.dedup_window.0.max(verifier.max_age().unwrap_or_default()),
             verifier,
             secrets: self.secrets,

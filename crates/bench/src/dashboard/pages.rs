@@ -1,4 +1,4 @@
-//! All pages of the dashboard, and a client that opens them.
+//! The measured pages of the dashboard, and a client that opens them.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -16,7 +16,8 @@ use super::DashboardPageReport;
 use crate::gateway::Gateway;
 use crate::latency;
 
-/// Every page of the dashboard. Names in braces are replaced by [`PagePlaceholders`].
+/// The measured pages; most of them read the stored events. Names in braces are replaced by
+/// [`PagePlaceholders`].
 pub(super) const PAGES: [&str; 31] = [
     "/",
     "/live",

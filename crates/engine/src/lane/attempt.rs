@@ -166,7 +166,7 @@ impl Lane {
         let lane = Arc::clone(self);
         match self.attempt(queued, permit, RecipientPacing::Respect).await {
             Ok(finished) => {
-                // Boxed for the same reason as the worker's own future.
+                // Boxed: the runtime copies the future of a task several times, and this one is large.
                 self.shared.tasks.spawn(Box::pin(lane.settle(finished)));
             }
             Err(unsent) => {
@@ -298,7 +298,7 @@ impl Lane {
         })
     }
 
-    /// Builds what is sent. On failure nothing is sent.
+    /// Builds the request. If that fails, nothing is sent.
     async fn prepare_request<'c>(
         &self,
         attempt: &'c RunningAttempt,
@@ -355,15 +355,16 @@ impl Lane {
         })
     }
 
-    /// The payload after the route that still has to be applied, and without the source's secrets.
+    /// The payload to send: without the source's secrets, and after the route, if that failed when the
+    /// event was received and has to be applied now.
     fn prepare_payload<'c>(
         &self,
         claimed: &'c ClaimedDelivery,
         secrets: &SourceSecrets,
     ) -> Result<Cow<'c, Payload>, PrepareError> {
-        let unstripped = |detail| SendReport::failed(AttemptFailure::Transform, detail);
+        let strip_error = |detail| SendReport::failed(AttemptFailure::Transform, detail);
         let Some(pending) = &claimed.pending_route else {
-            return Ok(strip(secrets, &claimed.payload).map_err(unstripped)?);
+            return Ok(strip(secrets, &claimed.payload).map_err(strip_error)?);
         };
         let routes = self.shared.routes.load();
         let ClaimedDelivery { payload, source, .. } = claimed;
@@ -380,7 +381,7 @@ impl Lane {
                 return Err(SendReport::failed(failure, detail).into());
             }
         };
-        Ok(Cow::Owned(strip(secrets, &prepared).map_err(unstripped)?.into_owned()))
+        Ok(Cow::Owned(strip(secrets, &prepared).map_err(strip_error)?.into_owned()))
     }
 
     /// Decides what follows from the outcome of an attempt that ended at `at`.
@@ -394,7 +395,7 @@ impl Lane {
         let before = DeliveryProgress {
             attempts: claimed.attempts,
             throttled: claimed.throttled,
-            // While the clock is in doubt, a delivery does not grow old by the difference.
+            // If the wall clock has jumped ahead, the jump does not count as age of the delivery.
             created_at: claimed.created_at + at.since(self.shared.guard.expiry_time(at)),
             ordered: claimed.ordered,
         };
@@ -510,12 +511,12 @@ impl Lane {
             Err(_) => drop(guard),
         }
         if is_message && matches!(next, NextStep::Succeeded | NextStep::Dead(_)) {
-            // Its end may have to be reported.
+            // A callback may have become due.
             self.shared.callbacks_due.notify_one();
         }
         if ordered && matches!(next, NextStep::Succeeded | NextStep::Dead(_)) {
-            // The next one of its ordering queue may be due now. Before the slot is dropped: a lane
-            // with neither backlog nor slots in use takes its backlog for drained.
+            // The next delivery of its ordering queue may be due now. This must come before the slot is
+            // dropped: a lane with no known backlog and no slot in use considers its backlog drained.
             self.wake();
         }
         drop(slot);
@@ -543,8 +544,8 @@ impl Lane {
         }
     }
 
-    /// Returns a delivery of which nothing was sent to the store, or ends it. If that fails, it is
-    /// returned in the background.
+    /// Releases the claim on a postponed delivery, or cancels one that is not routed any more. If that
+    /// fails, the claim is released in the background.
     pub(super) async fn end_unsent(self: Arc<Self>, unsent: UnsentDelivery) {
         let UnsentDelivery { guard, event, attempts, reason, slot } = unsent;
         let claim = guard.claim;

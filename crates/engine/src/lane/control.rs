@@ -220,8 +220,8 @@ impl Lane {
 
 fn log_circuit(destination: &str, circuit: CircuitState) {
     match circuit {
-        CircuitState::Open { until, times } => {
-            tracing::warn!(destination, %until, times, "circuit opened after repeated failures; deliveries are held until the next probe");
+        CircuitState::Open { until, openings } => {
+            tracing::warn!(destination, %until, openings, "circuit opened after repeated failures; deliveries are held until the next probe");
         }
         CircuitState::HalfOpen { .. } => {
             tracing::info!(destination, "circuit half-open: one delivery is attempted");

@@ -45,7 +45,7 @@ fn only_consecutive_failures_open_the_circuit() {
     }
     assert_eq!(circuit.state(), CircuitState::Closed);
     run(&mut circuit, HealthSignal::Down, NOW);
-    assert_eq!(circuit.state(), CircuitState::Open { until: NOW + secs(10), times: 1 });
+    assert_eq!(circuit.state(), CircuitState::Open { until: NOW + secs(10), openings: 1 });
     assert!(!circuit.can_start(0, FULL));
 }
 
@@ -61,14 +61,14 @@ fn single_probe_decides_in_half_open() {
     let probe = circuit.start_attempt();
     assert!(!circuit.can_start(0, FULL));
     end(&mut circuit, probe, HealthSignal::Down, later);
-    assert_eq!(circuit.state(), CircuitState::Open { until: later + secs(20), times: 2 });
+    assert_eq!(circuit.state(), CircuitState::Open { until: later + secs(20), openings: 2 });
 }
 
 #[test]
 fn open_time_doubles_up_to_its_maximum_with_jitter() {
     let waits = [(1, 10), (2, 20), (3, 40), (4, 60), (50, 60)];
-    for (times, expected) in waits {
-        assert_eq!(policy(3).open_for(times, 0.5), secs(expected), "case: {times}");
+    for (openings, expected) in waits {
+        assert_eq!(policy(3).open_for(openings, 0.5), secs(expected), "case: {openings}");
     }
     assert_eq!(policy(3).open_for(1, 0.0), secs(9));
     assert!(policy(3).open_for(1, 0.999) < secs(11));
@@ -83,10 +83,10 @@ fn attempt_from_an_earlier_phase_is_ignored() {
     let probe = circuit.start_attempt();
     for signal in [HealthSignal::Alive, HealthSignal::Down] {
         end(&mut circuit, early, signal, NOW);
-        assert_eq!(circuit.state(), CircuitState::HalfOpen { times: 1 });
+        assert_eq!(circuit.state(), CircuitState::HalfOpen { openings: 1 });
     }
     end(&mut circuit, probe, HealthSignal::Alive, NOW);
-    assert_eq!(circuit.state(), CircuitState::Ramp { times: 1 });
+    assert_eq!(circuit.state(), CircuitState::Ramp { openings: 1 });
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn failing_ramp_opens_the_circuit_for_longer() {
     circuit.advance(later);
     run(&mut circuit, HealthSignal::Alive, later);
     run(&mut circuit, HealthSignal::Down, later);
-    assert_eq!(circuit.state(), CircuitState::Open { until: later + secs(20), times: 2 });
+    assert_eq!(circuit.state(), CircuitState::Open { until: later + secs(20), openings: 2 });
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn failed_manual_probe_does_not_extend_the_open_time() {
     let mut circuit = opened();
     let probe = circuit.start_manual_probe();
     end(&mut circuit, probe, HealthSignal::Down, NOW);
-    assert_eq!(circuit.state(), CircuitState::Open { until: NOW + secs(10), times: 1 });
+    assert_eq!(circuit.state(), CircuitState::Open { until: NOW + secs(10), openings: 1 });
     let probe = circuit.start_manual_probe();
     end(&mut circuit, probe, HealthSignal::Alive, NOW);
     assert_eq!(circuit.state().as_str(), "ramp");
@@ -129,7 +129,7 @@ fn failed_manual_probe_does_not_extend_the_open_time() {
 
 #[test]
 fn abandoned_probe_is_repeated() {
-    let mut circuit = Circuit::new(CircuitState::HalfOpen { times: 1 }, NOW);
+    let mut circuit = Circuit::new(CircuitState::HalfOpen { openings: 1 }, NOW);
     run(&mut circuit, HealthSignal::Unknown, NOW);
     assert!(circuit.can_start(0, FULL));
 }

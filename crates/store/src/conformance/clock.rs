@@ -36,14 +36,14 @@ pub async fn waits_written_by_a_clock_ahead_are_shortened(fixture: StoreFixture)
     assert!(due_at <= corrected + 5 * SECOND, "{due_at}");
 
     let lane = SavedLaneState {
-        circuit: CircuitState::Open { until: fixture.now + 10 * SECOND, times: 1 },
+        circuit: CircuitState::Open { until: fixture.now + 10 * SECOND, openings: 1 },
         cool_until: Some(fixture.now + 20 * SECOND),
         ..SavedLaneState::default()
     };
     fixture.save_lane(fixture.crm, lane).await.unwrap();
     fixture.shorten_waits(corrected, DAY).await.unwrap();
     let lane = fixture.load_lanes().await.unwrap()[&fixture.crm].clone();
-    assert_eq!(lane.circuit, CircuitState::Open { until: corrected + 10 * SECOND, times: 1 });
+    assert_eq!(lane.circuit, CircuitState::Open { until: corrected + 10 * SECOND, openings: 1 });
     assert_eq!(lane.cool_until, Some(corrected + 20 * SECOND));
 }
 

@@ -12,7 +12,7 @@ use surehook_types::time::Timestamp;
 
 use super::{
     StoreFixture,
-    decisions::kinds,
+    decisions::decision_kinds,
     fixture::{held_claim, other_claim},
 };
 
@@ -52,7 +52,7 @@ pub async fn crash_applies_the_crash_outcome(mut fixture: StoreFixture) {
         "the time is that of the crash outcome"
     );
     assert_eq!(attempts[0].schedule_reason, Some(ScheduleReason::StatusAwaited));
-    assert_eq!(kinds(&fixture, event).await, [EventDecisionKind::OutcomeUnknown]);
+    assert_eq!(decision_kinds(&fixture, event).await, [EventDecisionKind::OutcomeUnknown]);
 }
 
 pub async fn crash_outcome_restarts_the_wait_for_a_status_after_downtime(
@@ -89,7 +89,7 @@ pub async fn abandoned_claim_applies_the_crash_outcome(mut fixture: StoreFixture
     let row = fixture.only_delivery(event).await;
     assert_eq!((row.status, row.reason), (DeliveryStatus::Dead, Some(DeadReason::Ambiguous)));
     assert_eq!((row.attempts, row.ended_at), (1, Some(ended_at)));
-    assert_eq!(kinds(&fixture, event).await, [EventDecisionKind::OutcomeUnknown]);
+    assert_eq!(decision_kinds(&fixture, event).await, [EventDecisionKind::OutcomeUnknown]);
     let late = fixture.settlement(&claimed, NextStep::Succeeded);
     assert_eq!(fixture.settle(late).await.unwrap(), SettleResult::ClaimLost);
     let counts = fixture.counts().await;

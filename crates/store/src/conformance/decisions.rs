@@ -17,7 +17,10 @@ use surehook_types::ids::EventId;
 use super::StoreFixture;
 
 /// The kinds of all decision rows of an event, oldest first.
-pub(super) async fn kinds(fixture: &StoreFixture, event: EventId) -> Vec<EventDecisionKind> {
+pub(super) async fn decision_kinds(
+    fixture: &StoreFixture,
+    event: EventId,
+) -> Vec<EventDecisionKind> {
     fixture.event_detail(event).await.decisions.iter().map(|decision| decision.kind).collect()
 }
 
@@ -56,7 +59,7 @@ pub async fn delivered_event_has_no_decision_rows(fixture: StoreFixture) {
     let event = fixture.accept(fixture.event_for_both("k")).await;
     fixture.finish_due(fixture.crm, NextStep::Succeeded).await;
     fixture.finish_due(fixture.mail, NextStep::Succeeded).await;
-    assert!(kinds(&fixture, event).await.is_empty());
+    assert!(decision_kinds(&fixture, event).await.is_empty());
 }
 
 pub async fn event_detail_lists_attempts_without_responses(mut fixture: StoreFixture) {
@@ -116,8 +119,8 @@ pub async fn cancellation_by_deleted_destination_is_recorded(fixture: StoreFixtu
 
     fixture.apply(ConfigChange::DeleteDestination(fixture.crm)).await;
 
-    assert_eq!(kinds(&fixture, event).await, [EventDecisionKind::Cancelled]);
-    assert!(kinds(&fixture, done).await.is_empty(), "the delivery had ended");
+    assert_eq!(decision_kinds(&fixture, event).await, [EventDecisionKind::Cancelled]);
+    assert!(decision_kinds(&fixture, done).await.is_empty(), "the delivery had ended");
 }
 
 pub async fn abandoned_claim_is_recorded_once(fixture: StoreFixture) {
@@ -125,7 +128,7 @@ pub async fn abandoned_claim_is_recorded_once(fixture: StoreFixture) {
     let claimed = fixture.claim_one(fixture.crm).await;
     fixture.abandon_claim(&claimed).await;
     fixture.abandon_claim(&claimed).await;
-    assert_eq!(kinds(&fixture, event).await, [EventDecisionKind::LeaseExpired]);
+    assert_eq!(decision_kinds(&fixture, event).await, [EventDecisionKind::LeaseExpired]);
 }
 
 pub async fn recovery_after_crash_is_recorded(mut fixture: StoreFixture) {
@@ -133,8 +136,8 @@ pub async fn recovery_after_crash_is_recorded(mut fixture: StoreFixture) {
     let waiting = fixture.accept(NewEvent { deliveries: Vec::new(), ..fixture.new_event() }).await;
     fixture.claim_one(fixture.crm).await;
     fixture.reopen().await;
-    assert_eq!(kinds(&fixture, event).await, [EventDecisionKind::Recovered]);
-    assert!(kinds(&fixture, waiting).await.is_empty());
+    assert_eq!(decision_kinds(&fixture, event).await, [EventDecisionKind::Recovered]);
+    assert!(decision_kinds(&fixture, waiting).await.is_empty());
 }
 
 pub async fn stored_decisions_of_each_kind_are_bounded(fixture: StoreFixture) {

@@ -45,9 +45,9 @@ pub async fn delayed_delivery_is_due_after_the_delay(mut fixture: StoreFixture) 
 pub async fn saved_lane_state_is_read_back_after_restart(mut fixture: StoreFixture) {
     let until = fixture.now + Duration::from_secs(60);
     let circuits = [
-        CircuitState::Open { until, times: 3 },
-        CircuitState::HalfOpen { times: 2 },
-        CircuitState::Ramp { times: 1 },
+        CircuitState::Open { until, openings: 3 },
+        CircuitState::HalfOpen { openings: 2 },
+        CircuitState::Ramp { openings: 1 },
         CircuitState::Closed,
     ];
     for circuit in circuits {
@@ -198,7 +198,7 @@ pub async fn thousands_of_held_deliveries_are_listed_page_by_page(mut fixture: S
 }
 
 pub async fn waiting_deliveries_with_open_circuit_are_shown_as_held(fixture: StoreFixture) {
-    let circuit = CircuitState::Open { until: fixture.now, times: 1 };
+    let circuit = CircuitState::Open { until: fixture.now, openings: 1 };
     assert_shown_as_held(fixture, SavedLaneState { circuit, ..SavedLaneState::default() }).await;
 }
 

@@ -463,7 +463,7 @@ macro_rules! store_conformance {
                     status_received_in_flight_is_applied_on_release,
                     lost_claim_does_not_consume_a_status,
                     status_about_an_earlier_delivery_is_ignored,
-                    status_that_ends_the_first_makes_the_next_due,
+                    status_that_ends_a_delivery_makes_the_next_of_its_ordering_queue_due,
                     status_received_during_a_lost_first_attempt_is_applied,
                     next_delivery_is_not_due_before_its_creation,
                     sent_status_turns_an_ambiguous_dead_delivery_into_a_success,

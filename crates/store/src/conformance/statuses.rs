@@ -19,7 +19,7 @@ use surehook_types::ids::{DeliveryId, EventId};
 
 use super::{
     StoreFixture,
-    decisions::kinds,
+    decisions::decision_kinds,
     fixture::{held_claim, other_claim},
     replay_jobs::{STEP_LIMIT, advance, all, create_and_select, report, retry},
 };
@@ -76,7 +76,7 @@ pub async fn sent_status_ends_an_ambiguous_delivery(mut fixture: StoreFixture) {
     let row = fixture.only_delivery(event).await;
     assert_eq!((row.status, row.ended_at, row.due_at), (DeliveryStatus::Succeeded, Some(at), None));
     assert_eq!(row.sent_id.as_deref(), Some("wamid.1"));
-    assert_eq!(kinds(&fixture, event).await, [EventDecisionKind::Confirmed]);
+    assert_eq!(decision_kinds(&fixture, event).await, [EventDecisionKind::Confirmed]);
     assert_eq!(
         (
             fixture.count_deliveries(DeliveryStatus::Succeeded).await,
@@ -96,7 +96,7 @@ pub async fn failed_status_makes_an_ambiguous_delivery_dead(fixture: StoreFixtur
     assert_eq!(changed.map(|changed| changed.next), Some(DEAD_UNRECOVERABLE));
     let row = fixture.only_delivery(event).await;
     assert_eq!((row.status, row.reason), (DeliveryStatus::Dead, Some(DeadReason::Unrecoverable)));
-    assert_eq!(kinds(&fixture, event).await, [EventDecisionKind::Refuted]);
+    assert_eq!(decision_kinds(&fixture, event).await, [EventDecisionKind::Refuted]);
     let dead = fixture.counts().await.dead[&DeadReason::Unrecoverable];
     assert_eq!((dead.total, dead.pending), (1, 1));
 }
@@ -108,7 +108,7 @@ pub async fn failed_status_can_bring_the_next_attempt_forward(fixture: StoreFixt
     let changed = send_status(&fixture, event, ProviderStatus::Failed(soon)).await;
 
     assert_eq!(changed.map(|changed| changed.next), Some(soon));
-    assert_eq!(kinds(&fixture, event).await, [EventDecisionKind::Refuted]);
+    assert_eq!(decision_kinds(&fixture, event).await, [EventDecisionKind::Refuted]);
     assert_eq!(fixture.claim_one(fixture.crm).await.event, event);
 }
 
@@ -165,7 +165,7 @@ pub async fn duplicate_status_is_applied_once(fixture: StoreFixture) {
     fixture.expect_duplicate(NewEvent { status_update, ..fixture.repeat_of(&first) }).await;
 
     assert_eq!(fixture.only_delivery(event).await.due_at, Some(fixture.now + MINUTE));
-    assert_eq!(kinds(&fixture, event).await.len(), 1);
+    assert_eq!(decision_kinds(&fixture, event).await.len(), 1);
 }
 
 /// An event with a claimed delivery that receives a status during the attempt.
@@ -202,7 +202,7 @@ pub async fn status_during_an_ambiguous_attempt_decides_its_outcome(fixture: Sto
             attempts[0].schedule_reason, schedule_reason,
             "the status overrules the attempt"
         );
-        assert_eq!(kinds(&fixture, event).await.len(), 1);
+        assert_eq!(decision_kinds(&fixture, event).await.len(), 1);
     }
 }
 
@@ -215,7 +215,7 @@ pub async fn clear_response_overrules_a_status(fixture: StoreFixture) {
     ] {
         let (event, claimed) = status_during_attempt(&fixture, status).await;
         fixture.finish(&claimed, next).await;
-        assert!(kinds(&fixture, event).await.is_empty(), "{status:?} {next:?}");
+        assert!(decision_kinds(&fixture, event).await.is_empty(), "{status:?} {next:?}");
     }
 }
 
@@ -256,7 +256,7 @@ pub async fn crash_outcome_is_overruled_by_a_status(mut fixture: StoreFixture) {
 
     let row = fixture.only_delivery(event).await;
     assert_eq!((row.status, row.attempts), (DeliveryStatus::Succeeded, 1));
-    let mut recorded = kinds(&fixture, event).await;
+    let mut recorded = decision_kinds(&fixture, event).await;
     recorded.sort();
     assert_eq!(recorded, [EventDecisionKind::OutcomeUnknown, EventDecisionKind::Confirmed]);
 }
@@ -317,7 +317,9 @@ pub async fn status_about_an_earlier_delivery_is_ignored(mut fixture: StoreFixtu
     );
 }
 
-pub async fn status_that_ends_the_first_makes_the_next_due(fixture: StoreFixture) {
+pub async fn status_that_ends_a_delivery_makes_the_next_of_its_ordering_queue_due(
+    fixture: StoreFixture,
+) {
     for status in [ProviderStatus::Sent, ProviderStatus::Failed(DEAD_UNRECOVERABLE)] {
         let first = fixture.accept(fixture.ordered_event("c-1")).await;
         let second = fixture.accept(fixture.ordered_event("c-1")).await;
@@ -376,7 +378,7 @@ pub async fn sent_status_turns_an_ambiguous_dead_delivery_into_a_success(
     let row = fixture.only_delivery(event).await;
     assert_eq!((row.status, row.reason), (DeliveryStatus::Succeeded, None));
     assert_eq!((row.ended_at, row.sent_id.as_deref()), (Some(ended_at), Some("wamid.1")));
-    assert_eq!(kinds(&fixture, event).await, [EventDecisionKind::Confirmed]);
+    assert_eq!(decision_kinds(&fixture, event).await, [EventDecisionKind::Confirmed]);
     let dead = fixture.counts().await.dead[&DeadReason::Ambiguous];
     assert_eq!((dead.total, dead.pending), (1, 0), "it was dead once and is not dead now");
     assert_eq!(
@@ -503,7 +505,7 @@ pub async fn late_success_after_a_lost_claim_is_recorded(mut fixture: StoreFixtu
             (row.status, row.sent_id.as_deref()),
             (DeliveryStatus::Succeeded, Some("wamid.1"))
         );
-        assert!(kinds(&fixture, event).await.contains(&EventDecisionKind::Confirmed));
+        assert!(decision_kinds(&fixture, event).await.contains(&EventDecisionKind::Confirmed));
         assert_eq!(fixture.settle(late).await.unwrap(), SettleResult::ClaimLost, "applied once");
     }
 }

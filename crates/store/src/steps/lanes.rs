@@ -1,4 +1,4 @@
-//! The saved state of lanes.
+//! The saved state of lanes, one per destination: pause, circuit, cool-down and drain rate.
 
 use std::collections::BTreeMap;
 
@@ -52,10 +52,10 @@ pub(crate) fn save(
         tx.run("DELETE FROM lane_states WHERE destination = ?1", params![seq])?;
         return Ok(());
     }
-    let (times, open_until) = match state.circuit {
+    let (openings, open_until) = match state.circuit {
         CircuitState::Closed => (0, None),
-        CircuitState::Open { until, times } => (times, Some(until.as_millis())),
-        CircuitState::HalfOpen { times } | CircuitState::Ramp { times } => (times, None),
+        CircuitState::Open { until, openings } => (openings, Some(until.as_millis())),
+        CircuitState::HalfOpen { openings } | CircuitState::Ramp { openings } => (openings, None),
     };
     let paused = state.paused.as_ref();
     let values = params![
@@ -64,7 +64,7 @@ pub(crate) fn save(
         paused.and_then(|pause| pause.reason.as_deref()),
         paused.is_some_and(|pause| pause.automatic),
         state.circuit.as_str(),
-        times,
+        openings,
         open_until,
         state.cool_until.map(Timestamp::as_millis),
         state.drain.map(|drain| drain.rate.to_string()),
@@ -90,12 +90,12 @@ pub(crate) fn load_all(
 fn read_lane(row: &dyn SqlRow) -> Result<SavedLaneState> {
     let (reason, automatic) = (row.get(2)?, row.get(3)?);
     let paused = optional_time(row, 1)?.map(|at| LanePause { at, reason, automatic });
-    let (circuit_code, times): (String, u32) = (row.get(4)?, row.get(5)?);
+    let (circuit_code, openings): (String, u32) = (row.get(4)?, row.get(5)?);
     let circuit = match circuit_code.as_str() {
         "closed" => CircuitState::Closed,
-        "open" => CircuitState::Open { until: time(row, 6)?, times },
-        "half_open" => CircuitState::HalfOpen { times },
-        "ramp" => CircuitState::Ramp { times },
+        "open" => CircuitState::Open { until: time(row, 6)?, openings },
+        "half_open" => CircuitState::HalfOpen { openings },
+        "ramp" => CircuitState::Ramp { openings },
         unknown => return Err(corrupt_value(4, unknown)),
     };
     let rate = optional_text(row, 8, |rate| rate.parse().ok())?;

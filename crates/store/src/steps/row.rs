@@ -1,4 +1,7 @@
 //! Conversions from rows to domain types, with checks that match those of the schema.
+//!
+//! A function is named for what it reads: `time(row, 6)` is the time in column 6, `event(row)` the event
+//! in a row of [`EVENT_COLUMNS`].
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -38,6 +41,7 @@ pub(crate) fn optional_id<K: IdKind>(row: &dyn SqlRow, column: usize) -> Result<
     Ok(bytes.map(|bytes| Id::from_uuid(Uuid::from_bytes(bytes))))
 }
 
+/// An id as it is stored.
 pub(crate) fn blob<K: IdKind>(id: Id<K>) -> [u8; 16] {
     id.uuid().into_bytes()
 }

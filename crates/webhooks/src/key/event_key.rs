@@ -62,16 +62,16 @@ impl EventKeyMatch {
 }
 
 impl KeyRules {
-    /// The rules for requests of a provider: those that are `written`, otherwise the provider's, otherwise
+    /// The rules for requests of a provider: the `configured` ones, otherwise the provider's, otherwise
     /// the defaults. Of these, rules for headers that the signature does not cover are left out.
     pub fn for_provider(
-        written: Option<&[String]>,
+        configured: Option<&[String]>,
         provider: &Provider,
         verifier: &Verifier,
     ) -> Result<Self, ParseKeyRuleError> {
-        let rules = match (written, provider.key_rules) {
+        let rules = match (configured, provider.key_rules) {
             (None, preset @ [_, ..]) => Self::of_preset(preset)?,
-            (written, _) => Self::new(written)?,
+            (configured, _) => Self::new(configured)?,
         };
         Ok(match provider.has_unsigned_id {
             true => rules,
@@ -80,12 +80,12 @@ impl KeyRules {
     }
 
     /// Whether a rule reads a header that the signature does not cover.
-    pub fn read_unsigned_headers(&self, verifier: &Verifier) -> bool {
+    pub fn has_unsigned_header_rule(&self, verifier: &Verifier) -> bool {
         self.headers().any(|header| !verifier.vouches_for_header(header))
     }
 
-    /// The key of an event whose headers and decompressed body these are. `key` is what the provider
-    /// knows about it.
+    /// The key of an event with these headers and this decompressed body. `key` is what the provider says
+    /// about it.
     pub fn find_event_key(
         &self,
         verifier: &Verifier,

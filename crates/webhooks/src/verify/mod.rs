@@ -1,7 +1,6 @@
 //! Verification that a request comes from the source it claims to come from.
 //!
-//! A [`VerifySpec`] is written in the configuration; a [`Verifier`] is ready to use, with the secrets
-//! already absorbed. Providers add their own [`VerificationScheme`]s. What must hold:
+//! A [`VerifySpec`] is written in the configuration; a [`Verifier`] is made from it and the secrets. Providers add their own [`VerificationScheme`]s. What must hold:
 //! - The raw bytes are verified, before anything is parsed.
 //! - It fails closed: anything missing, ambiguous or malformed is a [`VerifyError`].
 //! - Signatures and passwords are compared in constant time and in full length.
@@ -482,7 +481,7 @@ impl Verifier {
     }
 
     /// Whether a header is as trustworthy as the rest of a verified request: the signature covers it, or
-    /// there is none.
+    /// the scheme has no signature at all.
     pub fn vouches_for_header(&self, name: &HeaderName) -> bool {
         !self.scheme.signs_content() || self.scheme.signs_header(name)
     }

@@ -44,6 +44,7 @@ struct ChoosePage {
 struct EditPage {
     frame: PageFrame,
     e: &'static FormTexts,
+    /// URL, label, and whether it is the open tab.
     tabs: Vec<(String, &'static str, bool)>,
     fields: Vec<FormField>,
     /// Set when the settings are edited as JSON.
@@ -54,8 +55,10 @@ struct EditPage {
     tag: String,
     idempotency_key: String,
     error: Option<ApiError>,
+    /// The resource was changed meanwhile.
     conflict: bool,
-    secrets_again: bool,
+    /// The submitted secrets are not sent back, so the user must type them again.
+    must_retype_secrets: bool,
 }
 
 #[derive(Deserialize)]
@@ -123,7 +126,7 @@ impl<'v, T: EditableResource> ResourceForm<'v, T> {
             idempotency_key: self.user.new_idempotency_key(),
             error: None,
             conflict: false,
-            secrets_again: false,
+            must_retype_secrets: false,
         }
     }
 
@@ -141,7 +144,7 @@ impl<'v, T: EditableResource> ResourceForm<'v, T> {
         };
         let sent = values.get("idempotency_key").map(String::as_str).unwrap_or_default();
         EditPage {
-            secrets_again: page.fields.iter().any(is_submitted),
+            must_retype_secrets: page.fields.iter().any(is_submitted),
             json: page.json.map(|json| values.get("json").cloned().unwrap_or(json)),
             error: Some(error.clone()),
             conflict: is_conflict,

@@ -46,7 +46,7 @@ impl Engine {
     pub(crate) fn is_elsewhere(&self, destination: DestinationId) -> bool {
         let registry = self.registry.load();
         !self.shared.node.is_alone()
-            && registry.destinations.contains(&destination)
+            && registry.destinations.contains_key(&destination)
             && !registry.lanes.contains_key(&destination)
     }
 

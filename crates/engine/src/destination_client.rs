@@ -37,7 +37,7 @@ use crate::{
 };
 
 /// A destination with its certificates and keys loaded.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct PreparedDestination {
     pub(crate) destination: Arc<Destination>,
     tls: DestinationTls,

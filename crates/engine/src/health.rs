@@ -171,8 +171,8 @@ impl Engine {
         let rollups = self.store.list_destination_rollups(fine, fine.start(now - span)).await?;
         let waiting = self.store.count_waiting(now, WAITING_MAX).await?;
         let registry = self.registry.load_full();
-        tracked.by_id.retain(|id, _| registry.destinations.contains(id));
-        for id in &registry.destinations {
+        tracked.by_id.retain(|id, _| registry.destinations.contains_key(id));
+        for id in registry.destinations.keys() {
             let known_since = now - window - FINE_SPAN;
             let tracked = tracked.by_id.entry(*id);
             tracked.or_insert_with(|| TrackedDestination::new(known_since));
@@ -185,7 +185,7 @@ impl Engine {
             tracked.note_failures(&hours);
         }
         let has_lanes_elsewhere = !self.shared.node.is_alone()
-            && registry.destinations.iter().any(|id| !registry.lanes.contains_key(id));
+            && registry.destinations.keys().any(|id| !registry.lanes.contains_key(id));
         let mut lanes_elsewhere =
             if has_lanes_elsewhere { self.store.load_lanes().await? } else { BTreeMap::new() };
         let mut readings = HashMap::with_capacity(tracked.by_id.len());

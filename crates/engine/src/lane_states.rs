@@ -26,7 +26,7 @@ impl LaneStates {
         if let Some(lane) = self.registry.lanes.get(&destination) {
             return Some(lane.current_state());
         }
-        self.registry.destinations.contains(&destination).then(|| {
+        self.registry.destinations.contains_key(&destination).then(|| {
             let mut state = self.saved.get(&destination).cloned().unwrap_or_default();
             state.cool_until = state.cool_until.filter(|until| *until > self.now);
             state
@@ -63,7 +63,7 @@ impl Engine {
         let now = self.shared.clock.now();
         let is_elsewhere = |id: &DestinationId| !registry.lanes.contains_key(id);
         let (mut saved, mut holds) = (BTreeMap::new(), BTreeMap::new());
-        if registry.destinations.iter().any(is_elsewhere) && !self.shared.node.is_alone() {
+        if registry.destinations.keys().any(is_elsewhere) && !self.shared.node.is_alone() {
             saved = self.store.load_lanes().await?;
             for stored in configuration.destinations.iter().filter(|one| is_elsewhere(&one.id)) {
                 let Some(limits) = stored.spec.limits() else { continue };

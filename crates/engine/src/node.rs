@@ -360,7 +360,7 @@ impl Engine {
             let version = self.store.load_configuration_version().await?;
             // A misconfigured destination may still run under its old settings.
             let runnable: BTreeSet<DestinationId> =
-                registry.destinations.iter().chain(registry.lanes.keys()).copied().collect();
+                registry.destinations.keys().chain(registry.lanes.keys()).copied().collect();
             let total = registry.destinations_total.max(runnable.len());
             let owned = self.acquire_lanes(runnable.into_iter().collect(), total).await?;
             let are_same = owned.len() == registry.lanes.len()

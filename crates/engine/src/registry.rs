@@ -106,7 +106,7 @@ pub(crate) struct Registry {
     /// The version of the configuration.
     pub(crate) version: ConfigVersion,
     /// All destinations that can be used, also those whose lanes another node owns.
-    pub(crate) destinations: Vec<DestinationId>,
+    pub(crate) destinations: BTreeMap<DestinationId, UsableDestination>,
     /// The number of all destinations.
     pub(crate) destinations_total: usize,
     /// The names of all destinations, also of misconfigured ones.
@@ -115,6 +115,13 @@ pub(crate) struct Registry {
     pub(crate) lanes: HashMap<DestinationId, Arc<Lane>>,
     /// The filters and transforms of all routes.
     pub(crate) filters: JqFilterSet,
+}
+
+/// A destination whose settings are valid, and everything that they name is there.
+#[derive(Debug)]
+pub(crate) struct UsableDestination {
+    pub(crate) prepared: PreparedDestination,
+    rules: Arc<LaneConfig>,
 }
 
 /// The lanes that this process owns.
@@ -340,13 +347,16 @@ impl Registry {
         // Before any lane starts: deliveries from the store must not be sent with their secrets.
         let secrets = SourceSecretsTable::build(&shared.secrets.load(), configuration);
         shared.secrets.store(Arc::new(secrets));
-        let mut destinations = Vec::with_capacity(configuration.destinations.len());
+        let mut destinations = BTreeMap::new();
         let lanes: HashMap<DestinationId, Arc<Lane>> = configuration
             .destinations
             .iter()
             .filter_map(|stored| match prepare(&stored.spec, stored.id, &shared.trust, env) {
                 Ok(prepared) => {
-                    destinations.push(stored.id);
+                    if let Ok(rules) = stored.spec.lane() {
+                        let (prepared, rules) = (prepared.clone(), Arc::new(rules));
+                        destinations.insert(stored.id, UsableDestination { prepared, rules });
+                    }
                     let lane = self.start_or_update_lane(prepared, shared, owned)?;
                     Some((stored.id, lane))
                 }
@@ -422,6 +432,21 @@ impl Registry {
         let names = configuration.destinations.iter();
         let names = names.map(|stored| (stored.id, stored.spec.name.to_string())).collect();
         Self { version, destinations, destinations_total, names, sources, lanes, filters }
+    }
+
+    /// Where deliveries to a destination go, whichever node owns its lane; `None` if it cannot be used.
+    pub(crate) fn target(&self, id: DestinationId) -> Option<RouteTarget> {
+        if let Some(lane) = self.lanes.get(&id) {
+            return Some(RouteTarget::of_lane(Arc::clone(lane)));
+        }
+        let rules_without_lane = Some(Arc::clone(&self.destinations.get(&id)?.rules));
+        Some(RouteTarget { destination: id, lane: None, rules_without_lane })
+    }
+
+    /// A destination as it is used now.
+    pub(crate) fn destination(&self, id: DestinationId) -> Option<Arc<Destination>> {
+        let of_lane = self.lanes.get(&id).map(|lane| lane.destination());
+        of_lane.or_else(|| Some(Arc::clone(&self.destinations.get(&id)?.prepared.destination)))
     }
 
     /// The running lane of a destination, if this process owns it without interruption.

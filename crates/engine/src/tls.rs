@@ -127,7 +127,7 @@ impl fmt::Display for PemLocation {
 
 /// The TLS settings of one destination, and a digest of everything they were built from: while it is the
 /// same, open connections may be reused.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct DestinationTls {
     pub(crate) config: Arc<ClientConfig>,
     pub(crate) digest: [u8; 32],

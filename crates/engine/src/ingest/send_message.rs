@@ -36,15 +36,14 @@ use super::{
 use crate::{
     ConfigChangeError, Engine,
     body_memory::BodyReservation,
-    lane::Lane,
-    registry::{ConfigError, RouteTarget, SourceRuntime},
+    registry::{ConfigError, Registry, RouteTarget, SourceRuntime},
     run_to_completion::RunToCompletion,
 };
 
 /// The destination that a message is sent to.
 #[derive(Clone, Debug)]
 pub struct SendTarget {
-    lane: Arc<Lane>,
+    target: RouteTarget,
     destination: Arc<Destination>,
 }
 
@@ -89,6 +88,12 @@ pub enum SendMessageError {
     Store(#[from] StoreError),
 }
 
+impl Registry {
+    fn send_target(&self, id: DestinationId) -> Option<SendTarget> {
+        Some(SendTarget { target: self.target(id)?, destination: self.destination(id)? })
+    }
+}
+
 /// The label of a message's key: it is derived from the request to send it.
 const KEY_FROM: &str = "message";
 /// The label of a message's proof of origin.
@@ -99,10 +104,13 @@ impl Engine {
     pub async fn find_send_target(&self, name_or_id: &str) -> Result<SendTarget, SendMessageError> {
         let by_id: Option<DestinationId> = name_or_id.parse().ok();
         let registry = self.registry.load_full();
-        let named = || registry.lanes.values().find(|lane| lane.has_name(name_or_id));
-        let lane = by_id.and_then(|id| registry.lanes.get(&id)).or_else(named).cloned();
-        if let Some(lane) = lane {
-            return Ok(SendTarget { destination: lane.destination(), lane });
+        let named = || {
+            let mut names = registry.names.iter();
+            names.find(|(_, name)| name.as_str() == name_or_id).map(|(id, _)| *id)
+        };
+        let by_its_id = by_id.and_then(|id| registry.send_target(id));
+        if let Some(target) = by_its_id.or_else(|| registry.send_target(named()?)) {
+            return Ok(target);
         }
         let configured = self.store.load_configuration().await?.destinations;
         let has_name_or_id = |id, name: &str| by_id == Some(id) || name == name_or_id;
@@ -131,17 +139,17 @@ impl Engine {
                 && timeout.is_none_or(|timeout| destination.timeout == timeout.0)
         };
         let registry = self.registry.load_full();
-        let serving = registry.lanes.values().filter(|lane| serves(&lane.destination()));
-        // Ids are in the order of creation.
-        if let Some(lane) = serving.min_by_key(|lane| lane.id()).cloned() {
-            return Ok(SendTarget { destination: lane.destination(), lane });
+        // In the order of ids, which is that of their creation.
+        let mut usable = registry.destinations.iter();
+        let serving = usable.find(|(_, usable)| serves(&usable.prepared.destination));
+        if let Some(target) = serving.and_then(|(id, _)| registry.send_target(*id)) {
+            return Ok(target);
         }
         let id = self
             .change(|configuration| self.plan_origin(configuration, url, retry.clone(), timeout))
             .await?;
-        let lane = self.registry.load().lanes.get(&id).cloned();
-        let lane = lane.ok_or_else(|| SendMessageError::Misconfigured(url.origin.clone()))?;
-        Ok(SendTarget { destination: lane.destination(), lane })
+        let target = self.registry.load().send_target(id);
+        target.ok_or_else(|| SendMessageError::Misconfigured(url.origin.clone()))
     }
 
     /// Adds the destination for an origin, unless another request has added it in the meantime.
@@ -207,7 +215,7 @@ impl Engine {
         );
         context.direct = Some(DirectDelivery {
             id: accepted.delivery,
-            target: RouteTarget::of_lane(to.lane),
+            target: to.target,
             min_delay: delay,
             callback: callback.map(Arc::new),
         });

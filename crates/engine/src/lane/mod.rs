@@ -354,10 +354,6 @@ impl Lane {
         self.destination.load().name.to_string()
     }
 
-    pub(crate) fn has_name(&self, name: &str) -> bool {
-        self.destination.load().name.as_str() == name
-    }
-
     /// How long a new delivery waits before its first attempt.
     pub(crate) fn delay(&self) -> Duration {
         self.destination.load().lane.delay

@@ -30,6 +30,7 @@ pub use self::file::NewMediaFile;
 use self::file::{FileLengthError, TransferStatus};
 use crate::{
     Engine,
+    destination_client::DestinationClient,
     sender::{HttpSender, HttpSenderConfig, SendReport},
 };
 
@@ -261,8 +262,8 @@ impl Engine {
         file: NewMediaFile,
     ) -> Result<(DetectedMediaType, String), MediaUploadError> {
         check_size(file.size, CLOUD_API_BYTES_MAX)?;
-        let lane = self.registry.load().lanes.get(&destination).cloned();
-        let client = lane.ok_or(MediaUploadError::UnsupportedDestination)?.client();
+        let client = self.client_of(destination);
+        let client = client.ok_or(MediaUploadError::UnsupportedDestination)?;
         let Transport::Channel(sender) = &client.destination.transport else {
             return Err(MediaUploadError::UnsupportedDestination);
         };
@@ -271,6 +272,16 @@ impl Engine {
         }
         let (http, boundary) = (client.file_sender(), self.shared.rng.next_u128());
         self.shared.media.upload_to_cloud_api(&sender.account, &http, file, boundary).await
+    }
+
+    /// The client of a destination's lane, or a new one if another node owns the lane.
+    fn client_of(&self, destination: DestinationId) -> Option<Arc<DestinationClient>> {
+        let registry = self.registry.load();
+        if let Some(lane) = registry.lanes.get(&destination) {
+            return Some(lane.client());
+        }
+        let prepared = registry.destinations.get(&destination)?.prepared.clone();
+        Some(Arc::new(DestinationClient::new(prepared, &self.shared.http, None)))
     }
 }
 

@@ -1,10 +1,13 @@
 //! Several engines on one store, as if each were a process of its own.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
+use bytes::Bytes;
 use surehook_core::{
     delivery::state::DeliveryStatus,
+    idempotency::IdempotentRequest,
     lane::SavedLaneState,
+    outbox::OutboxPost,
     store::{
         AdminStore as _, ConfigChange, CoordinationStore as _, DeliveryFilter, DeliveryRow,
         NodeLease, PageRequest,
@@ -247,6 +250,29 @@ async fn listener_is_served_by_the_owner_of_the_lane_and_sent_there_by_others() 
     let repeated = owner.listen(laptop, call(0, vec![answer])).await.unwrap();
     assert_eq!((repeated.accepted.len(), repeated.unknown), (0, vec![id]));
     test.wait_for_successes(2).await;
+}
+
+#[tokio::test]
+async fn message_is_sent_through_a_node_without_the_lane() {
+    let test = TestNodes::start(2, 2).await;
+    let (destination, _, other) = test.find_lane().await;
+    let configuration = test.store.load_configuration().await.unwrap();
+    let named = configuration.destinations.iter().find(|stored| stored.id == destination);
+
+    for (number, name_or_id) in
+        [named.unwrap().spec.name.to_string(), destination.to_string()].iter().enumerate()
+    {
+        let to = other.find_send_target(name_or_id).await.unwrap();
+        assert_eq!(to.destination().id, destination);
+        let post = OutboxPost::webhook(None, &BTreeMap::new(), Bytes::from_static(b"{}")).unwrap();
+        let seed = [u8::try_from(number).unwrap(); 16];
+        let request = IdempotentRequest { at: SystemClock.now(), seed };
+        other.send_message(to, post, request, Duration::ZERO, None).await.unwrap();
+    }
+
+    test.wait_for_successes(2).await;
+    let unknown = other.find_send_target("nowhere").await.unwrap_err();
+    assert_eq!(unknown.to_string(), "there is no destination `nowhere`");
 }
 
 #[tokio::test]

@@ -48,7 +48,6 @@ use crate::{
         event_terms::EventTerms,
         ingest::has_other_body,
         keys::{KeyEntry, ShortFingerprint},
-        lookups,
         rollups::SubjectSeq,
         row::{blob, id},
     },
@@ -91,18 +90,16 @@ pub(super) struct AdmitState {
     pub(super) handle: Handle,
     /// Row numbers with the version of the configuration for which they were read.
     numbers: Mutex<Option<(u64, Arc<RowNumbers>)>>,
-    /// The part of the totals to which these workers add.
-    pub(super) part: i64,
 }
 
 impl AdmitState {
-    pub(super) fn new(pool: Pool, part: i64) -> Self {
-        Self { pool, handle: Handle::current(), numbers: Mutex::default(), part }
+    pub(super) fn new(pool: Pool) -> Self {
+        Self { pool, handle: Handle::current(), numbers: Mutex::default() }
     }
 
     /// The row numbers as of this transaction.
     pub(super) fn row_numbers(&self, connection: &PgConnection<'_>) -> Result<Arc<RowNumbers>> {
-        let version = lookups::load_configuration_version(connection)?.0;
+        let version = connection.configuration_version;
         let mut known = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known_version, numbers)) = &*known
             && *known_version == version
@@ -122,7 +119,7 @@ pub(super) fn run_batch(state: &AdmitState, jobs: Vec<QueuedJob<AdmitRequest, Ad
             let requests: Vec<&AdmitRequest> = jobs.iter().map(|job| &job.job).collect();
             let numbers = state.row_numbers(&connection)?;
             let (decisions, counts) = AdmitBatch::new(&requests, &numbers).run(&connection)?;
-            transaction::write_counts(&connection, &counts, state.part)?;
+            transaction::write_counts(&connection, &counts)?;
             Ok(decisions)
         };
         state.pool.transact(&state.handle, Access::Write, work)
@@ -205,10 +202,12 @@ const CLAIM_KEYS: &str = "
     SELECT * FROM unnest($1::bytea[], $2::bytea[], $3::bytea[], $4::bigint[]) ORDER BY 1
     ON CONFLICT (digest) DO NOTHING RETURNING digest, event_id";
 
-// A new statement sees the rows for which the one before waited.
+// A new statement sees the rows for which the one before waited. Not EXISTS: its plan could read the whole
+// table once, which a plan that is kept would do again when it is large.
 const FIND_HOLDERS: &str = "
     SELECT k.digest, k.event_id, k.body, k.expires_at,
-           EXISTS (SELECT 1 FROM deliveries d WHERE d.event_id = k.event_id AND d.state = 'dead')
+           coalesce((SELECT TRUE FROM deliveries d
+                      WHERE d.event_id = k.event_id AND d.state = 'dead' LIMIT 1), FALSE)
       FROM keys k WHERE k.digest = ANY ($1::bytea[])";
 
 const RETURN_KEYS: &str = "
@@ -219,6 +218,8 @@ const REMOVE_QUARANTINED: &str = "
     DELETE FROM quarantine q USING unnest($1::bytea[], $2::bytea[]) AS u (source_id, fingerprint)
      WHERE q.source_id = u.source_id AND q.fingerprint = u.fingerprint";
 
+// Events with their bodies, search terms and deliveries. `inserted` is `DeliveryTransition::Claim` at
+// creation, if the lane still has the owner that claims it.
 const INSERT_EVENTS: &str = "
     WITH e AS MATERIALIZED (
         SELECT u.*, nextval('payloads_seq_seq') AS payload
@@ -236,30 +237,35 @@ const INSERT_EVENTS: &str = "
         SELECT e.id, e.received_at FROM e
          WHERE e.id <= (SELECT event_id FROM prune_cursors ORDER BY event_id DESC LIMIT 1)
         ON CONFLICT (event_id) DO UPDATE SET look_at = excluded.look_at
+    ), stored AS (
+        INSERT INTO events (id, request_id, source, key, received_at, body_bytes, fingerprint, payload,
+                            verified_by, key_from, unrouted, kind, attributes, key_guessed)
+        SELECT id, request_id, source, key, received_at, length(body), fingerprint, payload,
+               verified_by, key_from, unrouted, kind, attributes, key_guessed FROM e
+    ), searchable AS (
+        INSERT INTO terms (term, event_id) SELECT * FROM unnest($18::bytea[], $19::bytea[])
+        ON CONFLICT (term, event_id) DO NOTHING
+    ), inserted AS (
+        INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, due_at,
+                                claim_number, lane_epoch, not_before)
+        SELECT u.id, u.event_id, u.destination,
+               CASE WHEN l.epoch IS NULL THEN 'pending' ELSE 'in_flight' END, 'ingest', u.created_at,
+               CASE WHEN l.epoch IS NULL THEN u.due_at END,
+               CASE WHEN l.epoch IS NOT NULL THEN u.number END, l.epoch, u.not_before
+          FROM unnest($20::bytea[], $21::bytea[], $22::bigint[], $23::bigint[], $24::bigint[],
+                      $25::bigint[], $26::bigint[], $27::bigint[])
+            AS u (id, event_id, destination, created_at, due_at, not_before, number, epoch)
+          LEFT JOIN lanes l
+            ON l.destination = u.destination AND l.epoch = u.epoch AND l.node IS NOT NULL
+        RETURNING id, destination, due_at, lane_epoch, shard
+    ), waiting AS (
+        INSERT INTO due (destination, due_at, delivery_id, shard)
+        SELECT destination, due_at, id, shard FROM inserted WHERE due_at IS NOT NULL
+    ), claimed AS (
+        INSERT INTO in_flight (destination, delivery_id, lane_epoch, shard)
+        SELECT destination, id, lane_epoch, shard FROM inserted WHERE lane_epoch IS NOT NULL
     )
-    INSERT INTO events (id, request_id, source, key, received_at, body_bytes, fingerprint, payload,
-                        verified_by, key_from, unrouted, kind, attributes, key_guessed)
-    SELECT id, request_id, source, key, received_at, length(body), fingerprint, payload,
-           verified_by, key_from, unrouted, kind, attributes, key_guessed FROM e";
-
-const INSERT_TERMS: &str = "
-    INSERT INTO terms (term, event_id) SELECT * FROM unnest($1::bytea[], $2::bytea[])
-    ON CONFLICT (term, event_id) DO NOTHING";
-
-// `DeliveryTransition::Claim` at creation, if the lane still has the owner that claims it.
-const INSERT_DELIVERIES: &str = "
-    INSERT INTO deliveries (id, event_id, destination, state, cause, created_at, due_at,
-                            claim_number, lane_epoch, not_before)
-    SELECT u.id, u.event_id, u.destination,
-           CASE WHEN l.epoch IS NULL THEN 'pending' ELSE 'in_flight' END, 'ingest', u.created_at,
-           CASE WHEN l.epoch IS NULL THEN u.due_at END,
-           CASE WHEN l.epoch IS NOT NULL THEN u.number END, l.epoch, u.not_before
-      FROM unnest($1::bytea[], $2::bytea[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[],
-                  $7::bigint[], $8::bigint[])
-        AS u (id, event_id, destination, created_at, due_at, not_before, number, epoch)
-      LEFT JOIN lanes l
-        ON l.destination = u.destination AND l.epoch = u.epoch AND l.node IS NOT NULL
-    RETURNING id, state = 'in_flight'";
+    SELECT id, lane_epoch IS NOT NULL FROM inserted";
 
 // The rows are locked in the order of their ids, so that two batches cannot deadlock.
 const COUNT_DUPLICATES: &str = "
@@ -271,8 +277,8 @@ const COUNT_DUPLICATES: &str = "
            last_duplicate_at = CASE WHEN e.last_duplicate_at > u.last THEN e.last_duplicate_at
                                     ELSE u.last END
       FROM unnest($1::bytea[], $2::bigint[], $3::bigint[]) AS u (id, seen, last)
-      JOIN locked ON locked.id = u.id
-     WHERE e.id = u.id RETURNING e.id, e.duplicates";
+     WHERE e.id = u.id AND (SELECT count(*) FROM locked) >= 0
+    RETURNING e.id, e.duplicates";
 
 const INSERT_SIGHTINGS: &str = "
     INSERT INTO duplicates (event_id, seen_at, reason)
@@ -296,8 +302,7 @@ impl<'a> AdmitBatch<'a> {
     fn run(mut self, connection: &PgConnection<'_>) -> Result<(Vec<AdmitDecision>, CountChanges)> {
         self.claim_keys(connection)?;
         self.remove_quarantined(connection)?;
-        self.insert_events(connection)?;
-        let claimed = self.insert_deliveries(connection)?;
+        let claimed = self.insert_events(connection)?;
         self.record_duplicates(connection)?;
         let mut decisions: Vec<AdmitDecision> = vec![Some(Vec::new()); self.requests];
         for candidate in &self.candidates {
@@ -478,14 +483,15 @@ impl<'a> AdmitBatch<'a> {
         Ok(())
     }
 
-    fn insert_events(&mut self, connection: &PgConnection<'_>) -> Result<()> {
+    /// Inserts all accepted events with their deliveries; returns which of these are claimed.
+    fn insert_events(&mut self, connection: &PgConnection<'_>) -> Result<HashSet<DeliveryId>> {
         let accepted: Vec<&Candidate<'_>> = self
             .candidates
             .iter()
             .filter(|candidate| candidate.outcome == CandidateOutcome::Accepted)
             .collect();
         if accepted.is_empty() {
-            return Ok(());
+            return Ok(HashSet::new());
         }
         for candidate in &accepted {
             count_accepted(&mut self.counts, candidate);
@@ -520,7 +526,15 @@ impl<'a> AdmitBatch<'a> {
         let headers: Vec<&[u8]> = heads.iter().map(|head| head.headers.as_bytes()).collect();
         let bodies: Vec<&[u8]> = events.iter().map(|event| &event.payload.body[..]).collect();
         let (ids, requests) = (slices(&ids), slices(&requests));
-        connection.query_arrays(
+        let (mut terms, mut term_events) = (Vec::new(), Vec::new());
+        for (candidate, event) in accepted.iter().zip(&ids) {
+            for term in candidate.terms.terms.chunks(SearchTerm::BYTES) {
+                terms.push(term);
+                term_events.push(*event);
+            }
+        }
+        let deliveries = DeliveryColumns::new(&events, self.numbers);
+        let rows = connection.query_arrays(
             INSERT_EVENTS,
             &[
                 (&ids, Type::BYTEA_ARRAY),
@@ -540,76 +554,16 @@ impl<'a> AdmitBatch<'a> {
                 (&remotes, Type::TEXT_ARRAY),
                 (&headers, Type::BYTEA_ARRAY),
                 (&bodies, Type::BYTEA_ARRAY),
-            ],
-        )?;
-        let (mut terms, mut term_events) = (Vec::new(), Vec::new());
-        for (candidate, event) in accepted.iter().zip(&ids) {
-            for term in candidate.terms.terms.chunks(SearchTerm::BYTES) {
-                terms.push(term);
-                term_events.push(*event);
-            }
-        }
-        if !terms.is_empty() {
-            connection.query_arrays(
-                INSERT_TERMS,
-                &[(&terms, Type::BYTEA_ARRAY), (&term_events, Type::BYTEA_ARRAY)],
-            )?;
-        }
-        Ok(())
-    }
-
-    /// Inserts the deliveries of all accepted events; returns which of them are claimed.
-    fn insert_deliveries(&mut self, connection: &PgConnection<'_>) -> Result<HashSet<DeliveryId>> {
-        let mut inserted: Vec<(&NewEvent, &NewDelivery, i64)> = Vec::new();
-        for candidate in
-            self.candidates.iter().filter(|other| other.outcome == CandidateOutcome::Accepted)
-        {
-            for delivery in &candidate.event.deliveries {
-                // Otherwise the destination was just deleted.
-                if let Some(seq) = self.numbers.destinations.get(&delivery.destination) {
-                    inserted.push((candidate.event, delivery, *seq));
-                }
-            }
-        }
-        if inserted.is_empty() {
-            return Ok(HashSet::new());
-        }
-        let ids: Vec<[u8; 16]> =
-            inserted.iter().map(|(_, delivery, _)| blob(delivery.id)).collect();
-        let events: Vec<[u8; 16]> = inserted.iter().map(|(event, ..)| blob(event.id)).collect();
-        let destinations: Vec<i64> =
-            inserted.iter().map(|(.., destination)| *destination).collect();
-        let created: Vec<i64> =
-            inserted.iter().map(|(event, ..)| event.received_at.as_millis()).collect();
-        let first_attempts: Vec<i64> = inserted
-            .iter()
-            .map(|(event, delivery, _)| (event.received_at + delivery.delay).as_millis())
-            .collect();
-        let not_before: Vec<Option<i64>> = inserted
-            .iter()
-            .zip(&first_attempts)
-            .map(|((_, delivery, _), at)| (!delivery.delay.is_zero()).then_some(*at))
-            .collect();
-        let numbers: Vec<Option<i64>> = inserted
-            .iter()
-            .map(|(_, delivery, _)| delivery.claim.map(|proof| proof.number))
-            .collect();
-        let epochs: Vec<Option<i64>> = inserted
-            .iter()
-            .map(|(_, delivery, _)| delivery.claim.map(|proof| proof.epoch.0))
-            .collect();
-        let (ids, events) = (slices(&ids), slices(&events));
-        let rows = connection.query_arrays(
-            INSERT_DELIVERIES,
-            &[
-                (&ids, Type::BYTEA_ARRAY),
-                (&events, Type::BYTEA_ARRAY),
-                (&destinations, Type::INT8_ARRAY),
-                (&created, Type::INT8_ARRAY),
-                (&first_attempts, Type::INT8_ARRAY),
-                (&not_before, Type::INT8_ARRAY),
-                (&numbers, Type::INT8_ARRAY),
-                (&epochs, Type::INT8_ARRAY),
+                (&terms, Type::BYTEA_ARRAY),
+                (&term_events, Type::BYTEA_ARRAY),
+                (&slices(&deliveries.ids), Type::BYTEA_ARRAY),
+                (&slices(&deliveries.events), Type::BYTEA_ARRAY),
+                (&deliveries.destinations, Type::INT8_ARRAY),
+                (&deliveries.created, Type::INT8_ARRAY),
+                (&deliveries.first_attempts, Type::INT8_ARRAY),
+                (&deliveries.not_before, Type::INT8_ARRAY),
+                (&deliveries.numbers, Type::INT8_ARRAY),
+                (&deliveries.epochs, Type::INT8_ARRAY),
             ],
         )?;
         let mut claimed = HashSet::new();
@@ -687,6 +641,46 @@ impl<'a> AdmitBatch<'a> {
             ],
         )?;
         Ok(())
+    }
+}
+
+/// The columns of the deliveries of new events.
+#[derive(Default)]
+struct DeliveryColumns {
+    ids: Vec<[u8; 16]>,
+    events: Vec<[u8; 16]>,
+    destinations: Vec<i64>,
+    created: Vec<i64>,
+    first_attempts: Vec<i64>,
+    not_before: Vec<Option<i64>>,
+    numbers: Vec<Option<i64>>,
+    epochs: Vec<Option<i64>>,
+}
+
+impl DeliveryColumns {
+    fn new(events: &[&NewEvent], row_numbers: &RowNumbers) -> Self {
+        let mut columns = Self::default();
+        for event in events {
+            for delivery in &event.deliveries {
+                // Otherwise the destination was just deleted.
+                if let Some(destination) = row_numbers.destinations.get(&delivery.destination) {
+                    columns.add(event, delivery, *destination);
+                }
+            }
+        }
+        columns
+    }
+
+    fn add(&mut self, event: &NewEvent, delivery: &NewDelivery, destination: i64) {
+        let first_attempt = (event.received_at + delivery.delay).as_millis();
+        self.ids.push(blob(delivery.id));
+        self.events.push(blob(event.id));
+        self.destinations.push(destination);
+        self.created.push(event.received_at.as_millis());
+        self.first_attempts.push(first_attempt);
+        self.not_before.push((!delivery.delay.is_zero()).then_some(first_attempt));
+        self.numbers.push(delivery.claim.map(|proof| proof.number));
+        self.epochs.push(delivery.claim.map(|proof| proof.epoch.0));
     }
 }
 

@@ -130,7 +130,14 @@ impl SqlRow for Row {
 /// Index hints of SQLite.
 const HINTS: [&str; 2] = [" INDEXED BY ", " NOT INDEXED"];
 
-/// A statement of the steps in the words of PostgreSQL: `?1` becomes `$1`, and index hints are dropped.
+const LISTED_TABLE: &str = "deliveries";
+/// Indexes of `deliveries` that are views here: an index on what an attempt changes would prevent HOT
+/// updates.
+const LISTS: [&str; 4] =
+    ["deliveries_due", "deliveries_leased", "deliveries_line", "deliveries_dead"];
+
+/// A statement of the steps in the words of PostgreSQL: `?1` becomes `$1`, and index hints are dropped. A
+/// table whose hint is one of [`LISTS`] is replaced by that view.
 pub(super) fn translate(sql: &str) -> String {
     let mut text = sql.replace('?', "$");
     for hint in HINTS {
@@ -142,7 +149,13 @@ pub(super) fn translate(sql: &str) -> String {
                 }
                 false => 0,
             };
+            let list = LISTS.iter().find(|list| **list == &name[..end]);
             text.replace_range(start..start + hint.len() + end, "");
+            if let Some(list) = list
+                && let Some(table) = text[..start].rfind(LISTED_TABLE)
+            {
+                text.replace_range(table..table + LISTED_TABLE.len(), list);
+            }
         }
     }
     text
@@ -168,6 +181,8 @@ pub(super) struct PgConnection<'a> {
     pub(super) handle: &'a Handle,
     /// `None` where statements cannot be prepared.
     pub(super) prepares: bool,
+    /// The version of the configuration, which does not change during a batch; zero in other transactions.
+    pub(super) configuration_version: u64,
     /// For how long an answer is awaited.
     pub(super) timeout: Duration,
     /// The connection must not be used again.
@@ -340,6 +355,8 @@ impl Dialect for PostgresDialect {
     const ID_LIST: &'static str =
         "json_array_elements_text(CAST(CAST(?1 AS text) AS json)) AS j (value)";
     const LISTED_ID: &'static str = "decode(j.value, 'hex')";
+    // Each version of a row that is updated would be read again as long as a transaction may see it.
+    const NEXT_ORDER_NUMBER: &'static str = "SELECT nextval('order_numbers')";
 
     fn text_contains(text: &str, part: &str) -> String {
         format!("strpos({text}, {part}) > 0")
@@ -361,6 +378,18 @@ mod tests {
                 "SELECT ?1 FROM d INDEXED BY d_by_x\n WHERE a = ?12 AND b IN (SELECT 1 FROM e NOT INDEXED)"
             ),
             "SELECT $1 FROM d\n WHERE a = $12 AND b IN (SELECT 1 FROM e)"
+        );
+    }
+
+    #[test]
+    fn hinted_list_of_deliveries_becomes_its_view() {
+        assert_eq!(
+            translate(
+                "UPDATE deliveries SET state = 'held' WHERE id IN (SELECT d.id FROM deliveries d INDEXED BY deliveries_due
+                 WHERE due_at < ?1) OR EXISTS (SELECT 1 FROM deliveries INDEXED BY deliveries_line WHERE ended_at IS NULL)"
+            ),
+            "UPDATE deliveries SET state = 'held' WHERE id IN (SELECT d.id FROM deliveries_due d
+                 WHERE due_at < $1) OR EXISTS (SELECT 1 FROM deliveries_line WHERE ended_at IS NULL)"
         );
     }
 }

@@ -9,6 +9,7 @@
 //! nothing that was answered: the database is the only state.
 
 mod admit;
+mod claim;
 mod claim_rules;
 mod committer;
 mod connection;
@@ -45,6 +46,7 @@ use tokio_postgres::Config;
 pub(crate) use self::error::PostgresFailure;
 use self::{
     admit::{AdmitDecision, AdmitRequest, AdmitState},
+    claim::{ClaimCursors, ClaimJob, ClaimWorkerState, DueClaimResult},
     committer::Committer,
     connection::PgConnection,
     pool::{Access, Connector, Pool},
@@ -62,15 +64,14 @@ use crate::{
     sqlite::{SecretKey, SecretKeyId},
 };
 
-/// Parts of the exact totals. Two processes rarely use the same one at the same time.
-const COUNT_PARTS: u8 = 64;
-
 /// Connections for lists and lookups.
 const READERS: usize = 3;
 /// Connections that store events, and those that record attempts. One transaction is executed while
 /// another one is committed.
 const ADMITTERS: usize = 2;
 const SETTLERS: usize = 2;
+/// Connections that claim due deliveries.
+const CLAIMERS: usize = 1;
 
 /// How to open a store on PostgreSQL.
 #[derive(Clone)]
@@ -181,6 +182,8 @@ pub struct PostgresStore {
     writer: StepWriter,
     admitter: Committer<AdmitRequest, AdmitDecision>,
     settler: Committer<Arc<Settlement>, SettleDecision>,
+    claimer: Committer<ClaimJob, DueClaimResult>,
+    claim_cursors: Arc<ClaimCursors>,
     readers: Pool,
     coordination: Pool,
     data_keys: Arc<DataKeys>,
@@ -251,7 +254,7 @@ impl PostgresStore {
         let writers = Pool::new(Arc::clone(&connector), 1);
         let created_at = Some(now);
         let data_keys = open_data_keys(&writers, options.secret_key.clone(), created_at).await?;
-        Self::start(connector, writers, data_keys, options.queue_max)
+        Ok(Self::start(connector, writers, data_keys, options.queue_max))
     }
 
     /// Opens what a gateway has written, for reading alone: the server refuses every write. The server may
@@ -264,7 +267,7 @@ impl PostgresStore {
         let connector = Arc::new(connector);
         let readers = Pool::new(Arc::clone(&connector), 1);
         let data_keys = open_data_keys(&readers, options.secret_key.clone(), None).await?;
-        Self::start(connector, readers, data_keys, options.queue_max)
+        Ok(Self::start(connector, readers, data_keys, options.queue_max))
     }
 
     fn start(
@@ -272,41 +275,47 @@ impl PostgresStore {
         writers: Pool,
         data_keys: DataKeys,
         queue_max: usize,
-    ) -> Result<Self, PostgresOpenError> {
+    ) -> Self {
         let readers = Pool::new(Arc::clone(&connector), READERS);
         let coordination = Pool::new(Arc::clone(&connector), 1);
-        let part = rand_part()?;
-        let writer = StepWriter::start(writers, part);
-        let state = |connections, part| {
-            let pool = Pool::new(Arc::clone(&connector), connections);
-            AdmitState::new(pool, part % i64::from(COUNT_PARTS))
-        };
-        let (admitting, settling) = (state(ADMITTERS, part + 1), state(SETTLERS, part + 2));
+        let writer = StepWriter::start(writers);
+        let state =
+            |connections| AdmitState::new(Pool::for_batches(Arc::clone(&connector), connections));
+        let (admitting, settling) = (state(ADMITTERS), state(SETTLERS));
         let admitter = Committer::start(ADMITTERS, admit::BATCH_MAX, move |requests| {
             admit::run_batch(&admitting, requests);
         });
         let settler = Committer::start(SETTLERS, settle::BATCH_MAX, move |settlements| {
             settle::run_batch(&settling, settlements);
         });
+        let claim_cursors = Arc::<ClaimCursors>::default();
+        let claiming = Pool::for_batches(Arc::clone(&connector), CLAIMERS);
+        let claiming = ClaimWorkerState::new(claiming, Arc::clone(&claim_cursors));
+        let claimer = Committer::start(CLAIMERS, claim::BATCH_MAX, move |jobs| {
+            claim::run_batch(&claiming, jobs);
+        });
         let data_keys = Arc::new(data_keys);
         let published = Notify::new();
-        Ok(Self {
+        Self {
             writer,
             admitter,
             settler,
+            claimer,
+            claim_cursors,
             readers,
             coordination,
             data_keys,
             published,
             queue_max,
             clock_offset_ms: AtomicI64::new(0),
-        })
+        }
     }
 
     /// Writes what is queued, and closes all connections. Every later write is refused.
     pub async fn close(&self) {
         self.admitter.close().await;
         self.settler.close().await;
+        self.claimer.close().await;
         self.writer.close().await;
         for pool in [&self.writer.state.pool, &self.readers, &self.coordination] {
             pool.close();
@@ -322,7 +331,7 @@ impl PostgresStore {
     }
 
     fn queue_len(&self) -> usize {
-        self.admitter.len() + self.settler.len() + self.writer.queue_len()
+        self.admitter.len() + self.settler.len() + self.claimer.len() + self.writer.queue_len()
     }
 
     /// Runs a step that stores something new, unless too much work is queued.
@@ -380,13 +389,6 @@ where
         Ok(result) => result.map_err(StoreError::from),
         Err(panicked) => Err(StoreError::Refused(panicked.to_string())),
     }
-}
-
-/// A random part of the totals.
-fn rand_part() -> Result<i64, PostgresOpenError> {
-    let [byte]: [u8; 1] =
-        crate::sealing::random().map_err(|error| PostgresOpenError::Database(error.to_string()))?;
-    Ok(i64::from(byte % COUNT_PARTS))
 }
 
 const DATA_KEY: &str = "SELECT id, wrapped, wrapped_by FROM data_keys";

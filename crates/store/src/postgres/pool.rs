@@ -16,7 +16,7 @@ use tokio::{
     task::JoinHandle,
 };
 use tokio_postgres::{
-    Client, Config, Error, IsolationLevel, NoTls, Socket,
+    Client, Config, Error, IsolationLevel, NoTls, SimpleQueryMessage, Socket,
     tls::{MakeTlsConnect, TlsConnect},
 };
 
@@ -24,7 +24,7 @@ use super::{
     connection::{PgConnection, StatementCache},
     error::{FailureKind, PostgresFailure, TransactionError},
 };
-use crate::sql::SqlError;
+use crate::{sql::SqlError, steps::lookups::CONFIGURATION_VERSION};
 
 /// How long opening a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -116,7 +116,9 @@ impl Connector {
     /// The settings of a session, or of each transaction where a pooler gives each another connection.
     ///
     /// Plans are made for each execution: one that was cached while the tables were empty would be used as
-    /// long as the connection lives.
+    /// long as the connection lives. They join by index lookups alone, as SQLite does, for which all statements
+    /// are written: until a table has been analyzed, its rows are estimated too high, and reading all of them
+    /// would seem cheaper. Rows are thus locked in the order in which a batch gives them.
     fn settings(&self, scope: &str) -> String {
         let timeout = self.statement_timeout.as_millis();
         let read_only = match (self.reads_only, scope) {
@@ -127,7 +129,8 @@ impl Connector {
         format!(
             "SET {scope} search_path = \"{}\"; SET {scope} statement_timeout = {timeout};
              SET {scope} idle_in_transaction_session_timeout = {timeout};
-             SET {scope} plan_cache_mode = force_custom_plan; SET {scope} jit = off; {read_only}",
+             SET {scope} plan_cache_mode = force_custom_plan; SET {scope} enable_seqscan = off;
+             SET {scope} enable_hashjoin = off; SET {scope} enable_mergejoin = off; SET {scope} jit = off; {read_only}",
             self.schema
         )
     }
@@ -199,6 +202,7 @@ impl PooledClient {
 #[derive(Clone)]
 pub(super) struct Pool {
     pub(super) connector: Arc<Connector>,
+    keeps_plans: bool,
     idle: Arc<Mutex<Vec<PooledClient>>>,
     permits: Arc<Semaphore>,
 }
@@ -231,7 +235,8 @@ impl Drop for BorrowedClient {
 pub(super) enum Access {
     /// Reads from one snapshot.
     Read,
-    /// Writes rows that no other transaction decides from, while none writes alone.
+    /// Writes rows that no other transaction decides from, while none writes alone; keeps the tables `due`
+    /// and `in_flight` itself.
     Write,
     /// Writes rows that only the steps about nodes use.
     WriteUnlocked,
@@ -247,7 +252,26 @@ const LOCK_CLASS: i32 = 0x7375_7265;
 impl Pool {
     pub(super) fn new(connector: Arc<Connector>, connections: usize) -> Self {
         let permits = Arc::new(Semaphore::new(connections.max(1)));
-        Self { connector, idle: Arc::default(), permits }
+        Self { connector, keeps_plans: false, idle: Arc::default(), permits }
+    }
+
+    /// A pool for batches. Their few statements take as long to plan as to execute, so plans are kept.
+    pub(super) fn for_batches(connector: Arc<Connector>, connections: usize) -> Self {
+        Self { keeps_plans: true, ..Self::new(connector, connections) }
+    }
+
+    async fn open(&self) -> Result<PooledClient, PostgresFailure> {
+        let client = self.connector.open().await?;
+        if self.connector.prepares && self.keeps_plans {
+            let set =
+                client.client.batch_execute("SET SESSION plan_cache_mode = force_generic_plan");
+            let set = tokio::time::timeout(CONNECT_TIMEOUT, set);
+            set.await.map_err(|_| {
+                let text = "PostgreSQL did not answer a new connection in time";
+                PostgresFailure::new(FailureKind::Connection, text)
+            })??;
+        }
+        Ok(client)
     }
 
     pub(super) async fn borrow(&self) -> Result<BorrowedClient, PostgresFailure> {
@@ -265,7 +289,7 @@ impl Pool {
         };
         let client = match pooled {
             Some(client) => client,
-            None => self.connector.open().await?,
+            None => self.open().await?,
         };
         let idle = Arc::clone(&self.idle);
         Ok(BorrowedClient { client: Some(client), idle, _permit: permit })
@@ -280,7 +304,10 @@ impl Pool {
     /// Statements that begin a transaction.
     pub(super) fn prologue(&self, access: Access) -> String {
         let connector = &self.connector;
-        let settings = if connector.prepares { String::new() } else { connector.settings("LOCAL") };
+        let settings = match connector.prepares {
+            true => String::new(),
+            false => connector.settings("LOCAL"),
+        };
         let commit = match access {
             Access::WriteHint => "SET LOCAL synchronous_commit = off;",
             Access::Write | Access::WriteUnlocked | Access::WriteAlone
@@ -291,10 +318,14 @@ impl Pool {
             Access::Read | Access::Write | Access::WriteUnlocked | Access::WriteAlone => "",
         };
         let schema = &connector.schema;
+        // The version is read by a statement of its own, whose snapshot is taken after the wait for the lock.
         let lock = match access {
             Access::Read | Access::WriteUnlocked | Access::WriteHint => String::new(),
             Access::Write => {
-                format!("SELECT pg_advisory_xact_lock_shared({LOCK_CLASS}, hashtext('{schema}'));")
+                format!(
+                    "SELECT pg_advisory_xact_lock_shared({LOCK_CLASS}, hashtext('{schema}')),
+                            set_config('surehook.batch', 'on', TRUE); {CONFIGURATION_VERSION};"
+                )
             }
             Access::WriteAlone => {
                 format!("SELECT pg_advisory_xact_lock({LOCK_CLASS}, hashtext('{schema}'));")
@@ -340,19 +371,28 @@ impl Pool {
                 return Err(SqlError::Postgres(failure).into());
             }
         };
-        let connection = || PgConnection {
+        let mut connection = PgConnection {
             transaction: &transaction,
             statements: &*statements,
             handle,
             prepares: self.connector.prepares,
+            configuration_version: 0,
             timeout,
             is_broken: &*is_broken,
         };
         let prologue = self.prologue(access);
         if !prologue.is_empty() {
-            connection().wait(transaction.batch_execute(&prologue))?;
+            let answers = connection.wait(transaction.simple_query(&prologue))?;
+            for answer in &answers {
+                if let SimpleQueryMessage::Row(row) = answer
+                    && access == Access::Write
+                {
+                    let version = row.get(0).and_then(|version| version.parse().ok());
+                    connection.configuration_version = version.unwrap_or_default();
+                }
+            }
         }
-        let value = work(connection())?;
+        let value = work(connection)?;
         let committed =
             handle.block_on(async { tokio::time::timeout(timeout, transaction.commit()).await });
         match committed {

@@ -9,7 +9,10 @@ use tokio_postgres::{Client, SimpleQueryMessage, error::SqlState};
 use super::{PostgresOpenError, error::PostgresFailure};
 
 /// All migrations in order. A released one is never edited.
-pub(super) const MIGRATIONS: &[&str] = &[include_str!("../../migrations/postgres/0001_store.sql")];
+pub(super) const MIGRATIONS: &[&str] = &[
+    include_str!("../../migrations/postgres/0001_store.sql"),
+    include_str!("../../migrations/postgres/0002_vacuum_settings.sql"),
+];
 
 /// A node may run on a schema that is this much newer, so that nodes can be replaced one after the other.
 const NEWER_SUPPORTED: usize = 1;
@@ -17,24 +20,18 @@ const NEWER_SUPPORTED: usize = 1;
 /// The oldest supported major version.
 const VERSION_MIN: i32 = 150_000;
 
-const CREATE_VERSION: &str = "
-    CREATE TABLE IF NOT EXISTS schema_version (
-        id      smallint PRIMARY KEY CHECK (id = 1),
-        version bigint NOT NULL
-    );
-    INSERT INTO schema_version (id, version) VALUES (1, 0) ON CONFLICT (id) DO NOTHING;";
-
 /// How often a start waits for the lock of another node that migrates, or of a long transaction: a minute.
 const LOCK_TRIES_MAX: u32 = 30;
 
-/// Creates or migrates the schema. The search path of the client is the schema.
+/// Creates or migrates the schema. A pooler may give each transaction another connection, so no statement
+/// relies on an earlier transaction.
 pub(super) async fn migrate(client: &mut Client, schema: &str) -> Result<(), PostgresOpenError> {
-    if read_version(client).await? != Some(MIGRATIONS.len()) {
+    if find_version(client, schema).await? != Some(MIGRATIONS.len()) {
         create_schema(client, schema).await?;
     }
     let mut tries = 1;
     loop {
-        match run_migrations(client).await {
+        match run_migrations(client, schema).await {
             Err(PostgresOpenError::Locked) if tries < LOCK_TRIES_MAX => {
                 tracing::info!("waiting for another node that migrates the database");
                 tries += 1;
@@ -44,16 +41,19 @@ pub(super) async fn migrate(client: &mut Client, schema: &str) -> Result<(), Pos
     }
 }
 
-async fn run_migrations(client: &mut Client) -> Result<(), PostgresOpenError> {
+async fn run_migrations(client: &mut Client, schema: &str) -> Result<(), PostgresOpenError> {
     loop {
         let transaction = client.transaction().await.map_err(PostgresFailure::from)?;
         // Behind a long transaction, the nodes that run would wait for this one.
         transaction
-            .batch_execute("SET LOCAL lock_timeout = '2s'; SET LOCAL statement_timeout = 0")
+            .batch_execute(&format!(
+                "SET LOCAL lock_timeout = '2s'; SET LOCAL statement_timeout = 0;
+                 SET LOCAL search_path = \"{schema}\""
+            ))
             .await
             .map_err(PostgresFailure::from)?;
         let row = transaction
-            .query_one("SELECT version FROM schema_version WHERE id = 1 FOR UPDATE", &[])
+            .query_typed_one("SELECT version FROM schema_version WHERE id = 1 FOR UPDATE", &[])
             .await
             .map_err(locked_or_failed)?;
         let version = usize::try_from(row.get::<_, i64>(0)).unwrap_or(usize::MAX);
@@ -64,7 +64,7 @@ async fn run_migrations(client: &mut Client) -> Result<(), PostgresOpenError> {
         tracing::info!(version = version + 1, "migrating the database");
         transaction.batch_execute(migration).await.map_err(locked_or_failed)?;
         transaction
-            .execute("UPDATE schema_version SET version = version + 1 WHERE id = 1", &[])
+            .batch_execute("UPDATE schema_version SET version = version + 1 WHERE id = 1")
             .await
             .map_err(PostgresFailure::from)?;
         transaction.commit().await.map_err(PostgresFailure::from)?;
@@ -107,20 +107,18 @@ pub(super) async fn find_version(
     }
 }
 
-/// The version of the schema; `None` if it does not exist.
-async fn read_version(client: &Client) -> Result<Option<usize>, PostgresOpenError> {
-    let read = client.query_opt("SELECT version FROM schema_version WHERE id = 1", &[]).await;
-    match read {
-        Ok(row) => Ok(row.and_then(|row| usize::try_from(row.get::<_, i64>(0)).ok())),
-        Err(error) if error.code() == Some(&SqlState::UNDEFINED_TABLE) => Ok(None),
-        Err(error) => Err(PostgresFailure::from(error).into()),
-    }
-}
-
 /// Other nodes may create it at the same time, which `IF NOT EXISTS` does not expect.
 async fn create_schema(client: &Client, schema: &str) -> Result<(), PostgresOpenError> {
     const TRIES_MAX: usize = 5;
-    let script = format!("CREATE SCHEMA IF NOT EXISTS \"{schema}\"; {CREATE_VERSION}");
+    let script = format!(
+        "CREATE SCHEMA IF NOT EXISTS \"{schema}\";
+         CREATE TABLE IF NOT EXISTS \"{schema}\".schema_version (
+             id      smallint PRIMARY KEY CHECK (id = 1),
+             version bigint NOT NULL
+         );
+         INSERT INTO \"{schema}\".schema_version (id, version) VALUES (1, 0)
+         ON CONFLICT (id) DO NOTHING;"
+    );
     let mut tries = 1;
     loop {
         match client.batch_execute(&script).await {
@@ -150,7 +148,7 @@ pub(super) async fn check_server(
     accepts_unsafe: bool,
 ) -> Result<ServerSettings, PostgresOpenError> {
     let row = client
-        .query_one(
+        .query_typed_one(
             "SELECT current_setting('server_version_num')::int, current_setting('fsync'),
                     current_setting('full_page_writes'), current_setting('synchronous_commit'),
                     current_setting('synchronous_standby_names'), pg_is_in_recovery(),

@@ -63,7 +63,7 @@ pub(super) fn run_batch(state: &AdmitState, jobs: Vec<QueuedJob<Arc<Settlement>,
         let work = |connection: PgConnection<'_>| {
             let numbers = state.row_numbers(&connection)?;
             let (recorded, counts) = record(&connection, &settlements, &numbers)?;
-            transaction::write_counts(&connection, &counts, state.part)?;
+            transaction::write_counts(&connection, &counts)?;
             Ok(recorded)
         };
         state.pool.transact(&state.handle, Access::Write, work)
@@ -91,15 +91,9 @@ pub(super) fn run_batch(state: &AdmitState, jobs: Vec<QueuedJob<Arc<Settlement>,
     }
 }
 
-// What only the steps know how to settle: deliveries with a status, a crash outcome, a wait for a status
-// or a callback. These tables are small, and mostly empty.
-const SPECIAL: &str = "
-    SELECT delivery_id FROM said WHERE delivery_id = ANY ($1::bytea[])
-    UNION ALL SELECT delivery_id FROM wills WHERE delivery_id = ANY ($1::bytea[])
-    UNION ALL SELECT delivery_id FROM awaited WHERE delivery_id = ANY ($1::bytea[])
-    UNION ALL SELECT delivery_id FROM callbacks WHERE delivery_id = ANY ($1::bytea[])";
-
-// `DeliveryTransition::Succeed` or `Retry`, depending on the values.
+// `DeliveryTransition::Succeed` or `Retry`, depending on the values. Only the steps know how to settle
+// deliveries with a status, a crash outcome, a wait for a status or a callback; these tables are small, and
+// mostly empty.
 const SETTLE: &str = "
     WITH u AS MATERIALIZED (
         SELECT * FROM unnest($1::bytea[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[],
@@ -116,13 +110,23 @@ const SETTLE: &str = "
           FROM u
          WHERE d.id = u.delivery_id AND d.claim_number = u.claim_number
            AND d.lane_epoch = u.lane_epoch
-        RETURNING d.id
+           AND NOT EXISTS (SELECT 1 FROM said x WHERE x.delivery_id = d.id)
+           AND NOT EXISTS (SELECT 1 FROM wills x WHERE x.delivery_id = d.id)
+           AND NOT EXISTS (SELECT 1 FROM awaited x WHERE x.delivery_id = d.id)
+           AND NOT EXISTS (SELECT 1 FROM callbacks x WHERE x.delivery_id = d.id)
+        RETURNING u.*, d.destination, d.shard
+    ), landed AS (
+        DELETE FROM in_flight f USING settled s
+         WHERE f.destination = s.destination AND f.delivery_id = s.delivery_id
+    ), waiting AS (
+        INSERT INTO due (destination, due_at, delivery_id, shard)
+        SELECT destination, due_at, delivery_id, shard FROM settled WHERE due_at IS NOT NULL
     )
     INSERT INTO attempts (delivery_id, number, id, started_at, took_ms, status, failure, class,
                           detail, response, next, next_due_at, timing)
-    SELECT u.delivery_id, u.number, u.id, u.started_at, u.took_ms, u.status, u.failure, u.class,
-           u.detail, u.response, u.next, u.due_at, u.timing
-      FROM u JOIN settled ON settled.id = u.delivery_id
+    SELECT delivery_id, number, id, started_at, took_ms, status, failure, class, detail, response,
+           next, due_at, timing
+      FROM settled
     RETURNING delivery_id";
 
 /// Records what is plain; returns the deliveries of it.
@@ -132,7 +136,7 @@ fn record(
     numbers: &RowNumbers,
 ) -> Result<(HashSet<DeliveryId>, CountChanges)> {
     let mut counts = CountChanges::default();
-    let plain = find_plain(connection, settlements, numbers)?;
+    let plain = find_plain(settlements, numbers);
     if plain.is_empty() {
         return Ok((HashSet::new(), counts));
     }
@@ -220,26 +224,15 @@ fn record(
     Ok((recorded, counts))
 }
 
-/// The settlements that can be recorded here: of a destination that exists, the first of their
-/// deliveries, and with nothing else to do for them.
-fn find_plain<'a>(
-    connection: &PgConnection<'_>,
-    settlements: &[&'a Settlement],
-    numbers: &RowNumbers,
-) -> Result<Vec<&'a Settlement>> {
+/// The settlements that may be recorded here: of a destination that exists, the first of their deliveries.
+fn find_plain<'a>(settlements: &[&'a Settlement], numbers: &RowNumbers) -> Vec<&'a Settlement> {
     let exists = |destination: &DestinationId| numbers.destinations.contains_key(destination);
     let mut plain: HashMap<DeliveryId, &Settlement> = HashMap::with_capacity(settlements.len());
     for settlement in settlements.iter().filter(|settlement| exists(&settlement.destination)) {
         plain.entry(settlement.delivery).or_insert(settlement);
     }
-    let ids: Vec<[u8; 16]> = plain.keys().map(|delivery| blob(*delivery)).collect();
-    let ids = slices(&ids);
-    for row in &connection.query_arrays(SPECIAL, &[(&ids, Type::BYTEA_ARRAY)])? {
-        let row: &dyn SqlRow = row;
-        plain.remove(&id(row, 0)?);
-    }
     let mut plain: Vec<&Settlement> = plain.into_values().collect();
     // Two batches that touch the same deliveries lock them in the same order.
     plain.sort_by_key(|settlement| settlement.delivery);
-    Ok(plain)
+    plain
 }

@@ -59,11 +59,12 @@ use tokio::time::timeout;
 use super::{
     PostgresStore,
     admit::{self, AdmitRequest},
+    claim::{self, ClaimJob},
     connection::PgConnection,
     coordination, database_health,
     pool::Access,
     run_blocking, settle,
-    transaction::PgTransaction,
+    transaction::{self, PgTransaction},
 };
 use crate::steps::{
     callbacks, claims, clock, configure, counts, crash_outcomes, dead_letter_groups, decisions,
@@ -76,7 +77,13 @@ use crate::steps::{
     rollups, sent_messages, tokens,
 };
 
-const TOTALS: &str = "SELECT name, CAST(sum(value) AS bigint) FROM count_parts GROUP BY name";
+const TOTALS: &str = "
+    SELECT name, CAST(sum(value) AS bigint)
+      FROM (SELECT name, value FROM totals
+             UNION ALL
+            SELECT u.name, u.amount
+              FROM count_facts f CROSS JOIN LATERAL unnest(f.names, f.amounts) AS u (name, amount)) AS t
+     GROUP BY name";
 
 /// How often other processes are asked for signals while a call waits for them.
 const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -121,6 +128,10 @@ impl DeliveryStore for PostgresStore {
         proof: ClaimProof,
         limit: usize,
     ) -> Result<ClaimBatch, StoreError> {
+        let job = ClaimJob { destination, now, proof, limit };
+        if let Some(claimed) = self.claimer.submit(job).await? {
+            return Ok(claimed);
+        }
         self.writer
             .write(move |tx| claims::claim(tx, claims::DUE, destination, now, proof, limit))
             .await
@@ -140,7 +151,8 @@ impl DeliveryStore for PostgresStore {
         &self,
         destination: DestinationId,
     ) -> Result<Option<Timestamp>, StoreError> {
-        self.read(move |db| claims::next_due(db, destination)).await
+        let from = self.claim_cursors.search_start(destination);
+        self.read(move |db| claim::next_due(db, destination, from)).await
     }
 
     async fn settle(&self, settlements: Vec<Settlement>) -> Result<Vec<SettleResult>, StoreError> {
@@ -161,11 +173,18 @@ impl DeliveryStore for PostgresStore {
     }
 
     async fn release(&self, held: Vec<HeldClaim>, due_at: Timestamp) -> Result<(), StoreError> {
-        self.writer.write(move |tx| claims::release(tx, &held, due_at)).await
+        self.writer.write(move |tx| claims::release(tx, &held, due_at)).await?;
+        self.claim_cursors.lower_all(due_at);
+        Ok(())
     }
 
     async fn abandon(&self, claims: Vec<AbandonedClaim>, now: Timestamp) -> Result<(), StoreError> {
-        self.writer.write(move |tx| claims::abandon(tx, &claims, now)).await
+        let due_at = claims.iter().map(|claim| claim.due_at).min();
+        self.writer.write(move |tx| claims::abandon(tx, &claims, now)).await?;
+        if let Some(due_at) = due_at {
+            self.claim_cursors.lower_all(due_at);
+        }
+        Ok(())
     }
 
     async fn cancel_claimed(
@@ -589,7 +608,11 @@ impl AdminStore for PostgresStore {
     }
 
     async fn roll_up(&self) -> Result<bool, StoreError> {
-        self.writer.write(|tx| rollups::roll_up(tx)).await
+        let roll_up = |tx: &mut PgTransaction<'_>| {
+            transaction::merge_counts(tx)?;
+            rollups::roll_up(tx)
+        };
+        self.writer.write(roll_up).await
     }
 
     async fn list_rollups(

@@ -2,7 +2,10 @@
 
 use std::{cell::RefCell, collections::HashMap, ops::ControlFlow, time::Duration};
 
-use surehook_core::{delivery::LaneEpoch, event::Payload};
+use surehook_core::{
+    delivery::{LaneEpoch, state::DeliveryStatus},
+    event::Payload,
+};
 use surehook_dedup::{Claim, ClaimKey, ClaimRequest, ClaimToken, ClaimUpdate, CompletionRequest};
 use surehook_types::{
     ids::{DestinationId, EventId, SourceId},
@@ -13,8 +16,10 @@ use surehook_webhooks::{
     attribute::{Attributes, EventKind, SearchTerm},
     key::KeyDigest,
 };
+use tokio_postgres::types::{ToSql, Type};
 
 use super::{
+    admit::slices,
     claim_rules,
     connection::{PgConnection, PostgresDialect},
 };
@@ -27,8 +32,8 @@ use crate::{
         idempotency::ClaimRules,
         ingest::IngestTransaction,
         keys::{KeyEntry, ShortFingerprint},
-        prune::{KeyPruneReport, PruneProgress, PruneTransaction},
-        row::{blob, id, time},
+        prune::{KeyPruneReport, OldEvent, PruneProgress, PruneTransaction},
+        row::{blob, id, status, time},
     },
 };
 
@@ -65,37 +70,49 @@ impl<'a> PgTransaction<'a> {
         }
     }
 
-    /// Writes what the steps counted, as the last statements of the transaction; returns where retention
+    /// Writes what the steps counted, as the last statement of the transaction; returns where retention
     /// is.
-    pub(super) fn finish(self, part: i64) -> Result<PruneProgress> {
-        write_counts(&self.connection, &self.counts, part)?;
+    pub(super) fn finish(self) -> Result<PruneProgress> {
+        write_counts(&self.connection, &self.counts)?;
         Ok(self.progress)
     }
 }
 
-/// Adds changes to a part of the totals, and stores what was counted by time.
-pub(super) fn write_counts(
-    connection: &impl SqlConnection,
-    counts: &CountChanges,
-    part: i64,
-) -> Result<()> {
-    counts.rollups.insert(connection)?;
-    let changes: Vec<(String, i64)> = counts.changed_counters().collect();
-    if changes.is_empty() {
+const APPEND_COUNTS: &str = "
+    WITH f AS (INSERT INTO rollup_facts (facts) SELECT $1::bytea WHERE $1::bytea IS NOT NULL)
+    INSERT INTO count_facts (names, amounts) SELECT $2::text[], $3::bigint[]
+     WHERE cardinality($2::text[]) > 0";
+
+/// Appends what a transaction counted, in total and by time.
+pub(super) fn write_counts(connection: &PgConnection<'_>, counts: &CountChanges) -> Result<()> {
+    let facts = counts.rollups.to_facts();
+    let (names, amounts): (Vec<String>, Vec<i64>) = counts.changed_counters().unzip();
+    if facts.is_none() && names.is_empty() {
         return Ok(());
     }
-    let rows = (0..changes.len()).map(|row| format!("(?1, ?{}, ?{})", 2 * row + 2, 2 * row + 3));
-    let sql = format!(
-        "INSERT INTO count_parts AS c (part, name, value) VALUES {}
-         ON CONFLICT (part, name) DO UPDATE SET value = c.value + excluded.value",
-        rows.collect::<Vec<_>>().join(", ")
-    );
-    let mut values: Vec<&dyn SqlParameter> = vec![&part];
-    for (name, change) in &changes {
-        values.extend([name as &dyn SqlParameter, change]);
-    }
-    connection.run(&sql, &values)?;
+    let values: [(&(dyn ToSql + Sync), Type); 3] =
+        [(&facts, Type::BYTEA), (&names, Type::TEXT_ARRAY), (&amounts, Type::INT8_ARRAY)];
+    connection.query_arrays(APPEND_COUNTS, &values)?;
     Ok(())
+}
+
+const MERGE_COUNTS: &str = "
+    WITH merged AS (
+        DELETE FROM count_facts
+         WHERE seq <= (SELECT max(seq)
+                         FROM (SELECT seq FROM count_facts ORDER BY seq LIMIT 10000) AS slice)
+        RETURNING names, amounts
+    )
+    INSERT INTO totals AS t (name, value)
+    SELECT u.name, CAST(sum(u.amount) AS bigint)
+      FROM merged m CROSS JOIN LATERAL unnest(m.names, m.amounts) AS u (name, amount)
+     GROUP BY u.name ORDER BY u.name
+    ON CONFLICT (name) DO UPDATE SET value = t.value + excluded.value";
+
+/// Adds what transactions counted to the totals. None writes meanwhile, so no number is given and not
+/// committed.
+pub(super) fn merge_counts(connection: &impl SqlConnection) -> Result<()> {
+    connection.run(MERGE_COUNTS, &[]).map(drop)
 }
 
 impl SqlConnection for PgTransaction<'_> {
@@ -281,6 +298,7 @@ const REMOVE_TERM: &str = "DELETE FROM terms WHERE term = ?1 AND event_id = ?2";
 impl PruneTransaction for PgTransaction<'_> {
     /// Each is a few round trips, while no other transaction writes.
     const STEPS_PER_SLICE: usize = 50;
+    const ENDED_EVENTS_PER_STEP: usize = 20;
 
     fn progress(&mut self) -> &mut PruneProgress {
         &mut self.progress
@@ -314,7 +332,80 @@ impl PruneTransaction for PgTransaction<'_> {
     fn remove_unused_terms(&mut self) -> Result<()> {
         Ok(())
     }
+
+    /// With two statements: what takes a round trip each stops all nodes for longer.
+    fn erase_ended(&mut self, events: &[OldEvent]) -> Result<usize> {
+        let ids: Vec<[u8; 16]> = events.iter().map(|event| blob(event.id)).collect();
+        let payloads: Vec<Option<i64>> = events.iter().map(|event| event.payload).collect();
+        let ids = slices(&ids);
+        let (mut terms, mut term_events): (Vec<[u8; SearchTerm::BYTES]>, Vec<[u8; 16]>) =
+            (Vec::new(), Vec::new());
+        let searchable = self.connection.query_arrays(SEARCHABLE, &[(&ids, Type::BYTEA_ARRAY)])?;
+        for row in &searchable {
+            let row: &dyn SqlRow = row;
+            let event: EventId = id(row, 0)?;
+            // Unreadable attributes must not prevent the removal.
+            let kind = row.optional_text(1)?.and_then(EventKind::new);
+            let attributes = row.optional_text(2)?.map(Attributes::from_json);
+            let attributes = attributes.and_then(std::result::Result::ok).unwrap_or_default();
+            for term in event_search_terms(kind.as_ref(), &attributes) {
+                terms.push(term.to_bytes());
+                term_events.push(blob(event));
+            }
+        }
+        let rows = self.connection.query_arrays(
+            ERASE_ENDED,
+            &[
+                (&ids, Type::BYTEA_ARRAY),
+                (&payloads, Type::INT8_ARRAY),
+                (&slices(&terms), Type::BYTEA_ARRAY),
+                (&slices(&term_events), Type::BYTEA_ARRAY),
+            ],
+        )?;
+        for row in &rows {
+            let row: &dyn SqlRow = row;
+            let (from, deliveries): (DeliveryStatus, i64) = (status(row, 0)?, row.get(1)?);
+            for _ in 0..deliveries {
+                self.counts.count_move(Some(from), None);
+            }
+        }
+        // All with one statement.
+        Ok(0)
+    }
 }
+
+const SEARCHABLE: &str = "
+    SELECT id, kind, attributes FROM events
+     WHERE id = ANY ($1::bytea[]) AND (kind IS NOT NULL OR attributes IS NOT NULL)";
+
+const ERASE_ENDED: &str = "
+    WITH u AS MATERIALIZED (
+        SELECT * FROM unnest($1::bytea[], $2::bigint[]) AS u (id, payload)
+    ), erased AS (
+        DELETE FROM deliveries d USING u WHERE d.event_id = u.id RETURNING d.id, d.state
+    ), of_deliveries AS (
+        DELETE FROM attempts a USING erased WHERE a.delivery_id = erased.id
+    ), bodies AS (
+        DELETE FROM delivery_bodies b USING erased WHERE b.delivery_id = erased.id
+    ), reports AS (
+        DELETE FROM callbacks c USING erased WHERE c.delivery_id = erased.id
+    ), sightings AS (
+        DELETE FROM duplicates o USING u WHERE o.event_id = u.id
+    ), conflicts AS (
+        DELETE FROM key_conflicts k USING u WHERE k.event_id = u.id
+    ), decided AS (
+        DELETE FROM decisions o USING u WHERE o.event_id = u.id
+    ), deferred AS (
+        DELETE FROM prune_later l USING u WHERE l.event_id = u.id
+    ), searchable AS (
+        DELETE FROM terms t USING unnest($3::bytea[], $4::bytea[]) AS s (term, event_id)
+         WHERE t.term = s.term AND t.event_id = s.event_id
+    ), content AS (
+        DELETE FROM payloads p USING u WHERE p.seq = u.payload
+    ), events_erased AS (
+        DELETE FROM events e USING u WHERE e.id = u.id
+    )
+    SELECT state, count(*) FROM erased GROUP BY state";
 
 impl ClaimRules for PgTransaction<'_> {
     fn claim(&self, request: &ClaimRequest, now: Timestamp, rng: &dyn Rng) -> Result<Claim> {

@@ -38,8 +38,6 @@ pub(super) struct StepWriterState {
     pub(super) pool: Pool,
     handle: Handle,
     progress: Mutex<PruneProgress>,
-    /// The part of the totals to which this store adds.
-    pub(super) part: i64,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -59,12 +57,11 @@ impl fmt::Debug for StepWriter {
 }
 
 impl StepWriter {
-    pub(super) fn start(pool: Pool, part: i64) -> Self {
+    pub(super) fn start(pool: Pool) -> Self {
         let state = Arc::new(StepWriterState {
             pool,
             handle: Handle::current(),
             progress: Mutex::default(),
-            part,
         });
         let of_worker = Arc::clone(&state);
         let steps = Committer::start(1, BATCH_MAX, move |steps| write_batch(&of_worker, steps));
@@ -142,7 +139,7 @@ fn run_transaction(
         let values: Result<Vec<_>, SqlError> =
             steps.iter_mut().map(|step| (step.job)(&mut tx)).collect();
         let values = values?;
-        let progress = tx.finish(state.part)?;
+        let progress = tx.finish()?;
         Ok((values, progress))
     };
     let (values, progress) = state.pool.transact(&state.handle, Access::WriteAlone, work)?;

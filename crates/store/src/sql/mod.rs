@@ -2,9 +2,9 @@
 //!
 //! The statements of [`crate::steps`] are written once for `SQLite` and `PostgreSQL`, with parameters
 //! as `?1`. A connection may rewrite only what has the same meaning everywhere: the form of the
-//! parameters, and index hints (`INDEXED BY x`, `NOT INDEXED`), which it may drop. What the databases
-//! write in different words is in [`Dialect`]. The rules for such statements are in
-//! docs/decisions/0073-steps-for-both-databases.md.
+//! parameters, and index hints (`INDEXED BY x`, `NOT INDEXED`), which it may drop, or replace by a view
+//! that lists the rows of that index. What the databases write in different words is in [`Dialect`]. The
+//! rules for such statements are in docs/decisions/0073-steps-for-both-databases.md and 0078.
 
 mod error;
 mod value;
@@ -125,6 +125,8 @@ pub(crate) trait Dialect {
     const ID_LIST: &'static str;
     /// The id in a row of [`Self::ID_LIST`].
     const LISTED_ID: &'static str;
+    /// Gives the next place in an ordering queue. Numbers are never reused, not even after a restart.
+    const NEXT_ORDER_NUMBER: &'static str;
 
     /// Whether a text contains another.
     fn text_contains(text: &str, part: &str) -> String;

@@ -92,6 +92,8 @@ pub(crate) struct SqliteDialect;
 impl Dialect for SqliteDialect {
     const ID_LIST: &'static str = "json_each(?1) j";
     const LISTED_ID: &'static str = "unhex(j.value)";
+    const NEXT_ORDER_NUMBER: &'static str =
+        "UPDATE counters SET value = value + 1 WHERE name = 'order_seq' RETURNING value";
 
     fn text_contains(text: &str, part: &str) -> String {
         format!("instr({text}, {part}) > 0")

@@ -251,6 +251,7 @@ impl IngestTransaction for WriteTransaction<'_, '_> {
 impl PruneTransaction for WriteTransaction<'_, '_> {
     /// At up to 50 µs each, a slice takes too little time for a sender to notice.
     const STEPS_PER_SLICE: usize = 200;
+    const ENDED_EVENTS_PER_STEP: usize = 1;
 
     fn progress(&mut self) -> &mut PruneProgress {
         &mut self.prune_state.progress

@@ -28,14 +28,14 @@ use super::{
 use crate::sql::{Result, SqlConnection, SqlRow, params};
 
 /// A claim ends with the body that exceeds this, so that large bodies do not fill the memory.
-const CLAIM_BYTES_MAX: usize = 4 << 20;
+pub(crate) const CLAIM_BYTES_MAX: usize = 4 << 20;
 
 /// Finds what [`DeliveryStore::claim_due`] claims.
 ///
 /// [`DeliveryStore::claim_due`]: surehook_core::store::DeliveryStore::claim_due
 pub(crate) const DUE: &str = "
     SELECT id, event_id, state, attempts, throttled, created_at, order_key IS NOT NULL
-      FROM deliveries
+      FROM deliveries INDEXED BY deliveries_due
      WHERE destination = ?1 AND due_at <= ?2 ORDER BY due_at, id LIMIT ?3";
 
 struct DueDeliveryRow {
@@ -64,7 +64,7 @@ pub(crate) const NEXT_SCAN_MAX: usize = 1000;
 // Due deliveries come first, so that the limit applies to those that are not due yet.
 pub(crate) const NEXT: &str = "
     SELECT id, event_id, state, attempts, throttled, created_at, order_key IS NOT NULL
-      FROM (SELECT * FROM deliveries
+      FROM (SELECT * FROM deliveries INDEXED BY deliveries_due
              WHERE destination = ?1 AND due_at IS NOT NULL ORDER BY due_at, id LIMIT ?3) d
      WHERE due_at <= ?2
         OR (coalesce(not_before <= ?2, TRUE)
@@ -189,7 +189,7 @@ fn give_up_damaged(
 }
 
 const NEXT_DUE: &str = "
-    SELECT min(due_at) FROM deliveries
+    SELECT min(due_at) FROM deliveries INDEXED BY deliveries_due
      WHERE destination = (SELECT seq FROM destinations WHERE id = ?1 AND deleted_at IS NULL)
        AND due_at IS NOT NULL";
 
@@ -493,7 +493,8 @@ pub(crate) fn cancel_claimed(
 const RELEASE_EARLIER_EPOCHS: &str = "
     UPDATE deliveries
        SET state = 'pending', due_at = ?2, claim_number = NULL, lane_epoch = NULL
-     WHERE lane_epoch < ?1 AND (destination = ?3 OR ?3 IS NULL)";
+     WHERE id IN (SELECT id FROM deliveries INDEXED BY deliveries_leased
+                   WHERE lane_epoch < ?1 AND (destination = ?3 OR ?3 IS NULL))";
 
 /// Ends the claims of earlier epochs, on one lane (by the row number of its destination) or on all:
 /// settles those with a crash outcome and releases the others. Returns how many.

@@ -44,7 +44,7 @@ const SHORTEN_RETRIES: &str = "
                            coalesce((SELECT a.started_at + a.took_ms FROM attempts a
                                       WHERE a.delivery_id = d.id AND a.number = d.attempts),
                                     d.created_at) AS scheduled_at
-                      FROM deliveries d
+                      FROM deliveries d INDEXED BY deliveries_due
                      WHERE d.destination IN (SELECT seq FROM destinations) AND d.due_at > ?1
                        AND d.state = 'scheduled') AS w) AS late
      WHERE late.id = deliveries.id AND late.scheduled_at > ?1";
@@ -60,8 +60,9 @@ const SHORTEN_DELAYS: &str = "
 
 const SHORTEN_FIRST_ATTEMPTS: &str = "
     UPDATE deliveries SET due_at = CASE WHEN not_before > ?1 THEN not_before ELSE ?1 END
-     WHERE destination IN (SELECT seq FROM destinations) AND due_at > ?1 AND state = 'pending'
-       AND (CAST(?2 AS bigint) > 0 OR created_at > ?1)";
+     WHERE id IN (SELECT id FROM deliveries INDEXED BY deliveries_due
+                   WHERE destination IN (SELECT seq FROM destinations) AND due_at > ?1
+                     AND state = 'pending' AND (CAST(?2 AS bigint) > 0 OR created_at > ?1))";
 
 const SHORTEN_LANES: &str = "
     UPDATE lane_states

@@ -53,7 +53,7 @@ pub(crate) fn insert_for_delivery(
 
 const INSERT_FOR_EARLIER_EPOCHS: &str = "
     INSERT INTO decisions (event_id, delivery_id, at, kind)
-    SELECT d.event_id, d.id, ?2, ?3 FROM deliveries d
+    SELECT d.event_id, d.id, ?2, ?3 FROM deliveries d INDEXED BY deliveries_leased
      WHERE d.lane_epoch < ?1 AND (d.destination = ?5 OR ?5 IS NULL)
        AND (SELECT count(*) FROM decisions o WHERE o.event_id = d.event_id AND o.kind = ?3) < ?4";
 

@@ -104,7 +104,7 @@ fn read_lane(row: &dyn SqlRow) -> Result<SavedLaneState> {
 }
 
 const COUNT_HELD: &str = concat!(
-    "SELECT d.state, count(*) FROM lane_states l CROSS JOIN deliveries d
+    "SELECT d.state, count(*) FROM lane_states l CROSS JOIN deliveries d INDEXED BY deliveries_due
       WHERE d.destination = l.destination AND d.due_at IS NOT NULL AND ",
     is_holding!(),
     " GROUP BY d.state"

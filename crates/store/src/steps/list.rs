@@ -295,9 +295,10 @@ fn narrow_by_status(
     let value = Some(status.as_str());
     let (index, probe, narrow) = match status {
         // The literal is needed: SQLite uses a partial index only for a condition with the same
-        // literal.
+        // literal. PostgreSQL has no index by state, but lists what is in a group.
         DeliveryStatus::Dead => {
-            query.index_conditions.push("d.state = 'dead'".to_owned());
+            let conditions = ["d.state = 'dead'", "d.dead_group IS NOT NULL"];
+            query.index_conditions.extend(conditions.map(str::to_owned));
             return Ok("");
         }
         DeliveryStatus::Pending | DeliveryStatus::Scheduled => (

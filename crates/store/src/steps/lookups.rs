@@ -86,7 +86,7 @@ fn load_past_configuration(connection: &impl SqlConnection) -> Result<PastConfig
     Ok(PastConfiguration { token_headers, sources, lenient_sources })
 }
 
-const CONFIGURATION_VERSION: &str =
+pub(crate) const CONFIGURATION_VERSION: &str =
     "SELECT value FROM counters WHERE name = 'configuration_version'";
 
 /// Implements `AdminStore::load_configuration_version`. Before the first change there is no row.
@@ -217,7 +217,7 @@ pub(crate) fn find_delivery(
 
 const OLDEST_DUE: &str = "
     SELECT id, oldest
-      FROM (SELECT t.id AS id, (SELECT min(d.due_at) FROM deliveries d
+      FROM (SELECT t.id AS id, (SELECT min(d.due_at) FROM deliveries d INDEXED BY deliveries_due
                                  WHERE d.destination = t.seq AND d.due_at IS NOT NULL) AS oldest
               FROM destinations t WHERE t.deleted_at IS NULL) AS waiting
      WHERE oldest <= ?1";
@@ -233,13 +233,13 @@ pub(crate) fn find_oldest_due(
 // A count stops at the limit: it must not take longer the more there are.
 const WAITING: &str = "
     SELECT t.id,
-           (SELECT count(*) FROM (SELECT 1 FROM deliveries d
+           (SELECT count(*) FROM (SELECT 1 FROM deliveries d INDEXED BY deliveries_due
                                    WHERE d.destination = t.seq AND d.due_at IS NOT NULL
                                    LIMIT ?2) AS waiting),
-           (SELECT count(*) FROM (SELECT 1 FROM deliveries d
+           (SELECT count(*) FROM (SELECT 1 FROM deliveries d INDEXED BY deliveries_due
                                    WHERE d.destination = t.seq AND d.due_at <= ?1
                                    LIMIT ?2) AS due),
-           (SELECT count(*) FROM (SELECT 1 FROM deliveries d
+           (SELECT count(*) FROM (SELECT 1 FROM deliveries d INDEXED BY deliveries_line
                                    WHERE d.destination = t.seq AND d.order_key IS NOT NULL
                                      AND d.ended_at IS NULL AND d.state = 'held'
                                    LIMIT ?2) AS in_order)

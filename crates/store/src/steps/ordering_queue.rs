@@ -16,7 +16,7 @@ use super::{
     StepTransaction, awaited_statuses, callbacks, decisions,
     row::{blob, id, status},
 };
-use crate::sql::{Result, SqlError, SqlRow, params};
+use crate::sql::{Dialect as _, Result, SqlError, SqlRow, params};
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueuePosition {
@@ -25,21 +25,17 @@ pub(crate) struct QueuePosition {
     pub(crate) is_first: bool,
 }
 
-// Numbers are never reused, not even after a restart.
-const NEXT_SEQ: &str =
-    "UPDATE counters SET value = value + 1 WHERE name = 'order_seq' RETURNING value";
-
 const HAS_UNFINISHED: &str = "
-    SELECT EXISTS (SELECT 1 FROM deliveries
+    SELECT EXISTS (SELECT 1 FROM deliveries INDEXED BY deliveries_line
                     WHERE destination = ?1 AND order_key = ?2 AND ended_at IS NULL)";
 
 /// Appends a new delivery to the queue of its key.
-pub(crate) fn append(
-    tx: &mut impl StepTransaction,
+pub(crate) fn append<T: StepTransaction>(
+    tx: &mut T,
     destination: i64,
     key: &str,
 ) -> Result<QueuePosition> {
-    let seq = tx.find_prepared(NEXT_SEQ, params![], |row| row.get(0))?;
+    let seq = tx.find_prepared(T::Dialect::NEXT_ORDER_NUMBER, params![], |row| row.get(0))?;
     let seq = seq.ok_or(SqlError::RowMissing)?;
     let has_unfinished =
         tx.find_prepared(HAS_UNFINISHED, params![destination, key], |row| row.get(0))?;
@@ -55,7 +51,7 @@ const RELEASE_NEXT: &str = "
     UPDATE deliveries SET state = 'pending', due_at = CASE WHEN coalesce(not_before, created_at) > ?3
                                               THEN coalesce(not_before, created_at) ELSE ?3 END
      WHERE state = 'held' AND id =
-           (SELECT id FROM deliveries
+           (SELECT id FROM deliveries INDEXED BY deliveries_line
              WHERE destination = ?1 AND order_key = ?2 AND ended_at IS NULL
              ORDER BY order_seq LIMIT 1)";
 
@@ -77,8 +73,9 @@ pub(crate) fn release_next(
 const RELEASE_ALL: &str = "
     UPDATE deliveries SET state = 'pending', due_at = CASE WHEN coalesce(not_before, created_at) > ?2
                                               THEN coalesce(not_before, created_at) ELSE ?2 END
-     WHERE state = 'held' AND order_key IS NOT NULL AND ended_at IS NULL
-       AND destination = (SELECT seq FROM destinations WHERE id = ?1)";
+     WHERE id IN (SELECT id FROM deliveries INDEXED BY deliveries_line
+                   WHERE order_key IS NOT NULL AND ended_at IS NULL AND state = 'held'
+                     AND destination = (SELECT seq FROM destinations WHERE id = ?1))";
 
 /// Makes all held deliveries due after the ordering of a destination was removed.
 pub(crate) fn release_all(

@@ -38,6 +38,8 @@ use crate::sql::{Result, SqlConnection, SqlRow, params};
 pub(crate) trait PruneTransaction: StepTransaction {
     /// The steps of a slice: removed events and attempts, and index lookups.
     const STEPS_PER_SLICE: usize;
+    /// The number of events that are one step where [`Self::erase_ended`] removes them.
+    const ENDED_EVENTS_PER_STEP: usize;
 
     fn progress(&mut self) -> &mut PruneProgress;
 
@@ -60,6 +62,19 @@ pub(crate) trait PruneTransaction: StepTransaction {
 
     /// Removes what is left of search terms after events were removed.
     fn remove_unused_terms(&mut self) -> Result<()>;
+
+    /// Removes events whose deliveries have all ended, none of them dead, with everything that belongs to
+    /// them; returns the number of deleted rows of search terms, each of which takes a step.
+    fn erase_ended(&mut self, events: &[OldEvent]) -> Result<usize>
+    where
+        Self: Sized,
+    {
+        let mut term_rows = 0;
+        for event in events {
+            term_rows += erase_event(self, event.id, event.payload)?.term_rows;
+        }
+        Ok(term_rows)
+    }
 }
 
 /// What a slice removed of the expired keys.
@@ -78,11 +93,21 @@ const ROUND_PAUSE: Duration = Duration::from_secs(1);
 struct SliceBudget {
     steps: usize,
     bytes: u64,
+    /// Events that are removed together and are no step yet.
+    ended_events: usize,
 }
 
 impl SliceBudget {
     fn spend_steps(&mut self, steps: usize) {
         self.steps = self.steps.saturating_sub(steps);
+    }
+
+    fn spend_ended_event(&mut self, events_per_step: usize) {
+        self.ended_events += 1;
+        if self.ended_events >= events_per_step {
+            self.ended_events = 0;
+            self.spend_steps(1);
+        }
     }
 
     fn spend_bytes(&mut self, bytes: u64) {
@@ -114,7 +139,7 @@ pub(crate) fn prune_slice<T: PruneTransaction>(
     let mut slice = PruneSlice {
         event_retention,
         now,
-        budget: SliceBudget { steps: steps_per_slice, bytes: BYTES_PER_SLICE },
+        budget: SliceBudget { steps: steps_per_slice, bytes: BYTES_PER_SLICE, ended_events: 0 },
         deferred_max: steps_per_slice / 2,
         pruned: PruneReport::default(),
     };
@@ -173,10 +198,12 @@ impl PruneTarget {
     }
 }
 
-struct OldEvent {
-    id: EventId,
-    payload: Option<i64>,
+pub(crate) struct OldEvent {
+    pub(crate) id: EventId,
+    pub(crate) payload: Option<i64>,
     body_bytes: u64,
+    /// Of the transformed bodies of its deliveries.
+    derived_bytes: u64,
     received_at: Timestamp,
     progress: EventProgress,
 }
@@ -186,7 +213,10 @@ macro_rules! old_event_columns {
     () => {
         "e.id, e.payload, e.body_bytes, e.received_at,
          (SELECT max(CASE WHEN d.ended_at IS NULL THEN 2 WHEN d.state = 'dead' THEN 1 ELSE 0 END)
-            FROM deliveries d WHERE d.event_id = e.id)"
+            FROM deliveries d WHERE d.event_id = e.id),
+         (SELECT CAST(coalesce(sum(length(b.body)), 0) AS bigint)
+            FROM deliveries d CROSS JOIN delivery_bodies b
+           WHERE d.event_id = e.id AND b.delivery_id = d.id)"
     };
 }
 
@@ -200,6 +230,7 @@ fn read_old_event(row: &dyn SqlRow, first: usize) -> Result<OldEvent> {
         id: id(row, first)?,
         payload: row.get(first + 1)?,
         body_bytes: row.get(first + 2)?,
+        derived_bytes: row.get(first + 5)?,
         received_at: time(row, first + 3)?,
         progress,
     })
@@ -340,9 +371,9 @@ impl PruneSlice {
     }
 
     /// Continues a walk through the events of a source; returns whether the cutoff is reached.
-    fn prune_source(
+    fn prune_source<T: PruneTransaction>(
         &mut self,
-        tx: &mut impl PruneTransaction,
+        tx: &mut T,
         source: i64,
         policy: &RetentionPolicy,
         target: PruneTarget,
@@ -350,26 +381,53 @@ impl PruneSlice {
         // Ids begin with their time.
         let cutoff = EventId::new(self.now - target.retention(policy), 0);
         let after = read_cursor(tx, source, target)?;
-        let limit = self.budget.steps;
+        let limit = match target {
+            PruneTarget::Events => self.budget.steps * T::ENDED_EVENTS_PER_STEP,
+            PruneTarget::Bodies | PruneTarget::Attempts => self.budget.steps,
+        };
         let values = params![source, after, blob(cutoff), limit];
         let events: Vec<OldEvent> =
             tx.read_all(NEXT_OF_SOURCE, values, |row| read_old_event(row, 0))?;
         self.budget.spend_steps(1);
         let mut is_done = events.len() < limit;
-        let mut last = None;
-        for event in &events {
+        let (mut last, mut ended) = (None, Vec::new());
+        for event in events {
             if self.budget.is_spent() {
                 is_done = false;
                 break;
             }
-            self.prune_event(tx, event, policy, target)?;
             last = Some(event.id);
+            let expired = policy.expired_parts(event.received_at, event.progress, self.now);
+            if expired.event && event.progress == EventProgress::Ended {
+                self.budget.spend_ended_event(T::ENDED_EVENTS_PER_STEP);
+                self.budget.spend_bytes(event.body_bytes + event.derived_bytes);
+                ended.push(event);
+                // Where nothing is gained by waiting, each is counted before the next one.
+                if T::ENDED_EVENTS_PER_STEP == 1 {
+                    self.erase_ended(tx, &ended)?;
+                    ended.clear();
+                }
+            } else {
+                self.prune_event(tx, &event, policy, target)?;
+            }
         }
+        self.erase_ended(tx, &ended)?;
         if let Some(last) = last {
             tx.run(MOVE_CURSOR, params![source, target.as_str(), blob(last)])?;
             tx.raise_max_cursor(last);
         }
         Ok(is_done)
+    }
+
+    /// Removes events whose deliveries have all ended.
+    fn erase_ended(&mut self, tx: &mut impl PruneTransaction, events: &[OldEvent]) -> Result<()> {
+        if events.is_empty() {
+            return Ok(());
+        }
+        self.pruned.events += events.len();
+        let term_rows = tx.erase_ended(events)?;
+        self.budget.spend_steps(term_rows);
+        Ok(())
     }
 
     /// Removes the target of the walk from an event, or defers the event.

@@ -86,13 +86,20 @@ impl PendingRollups {
 
     /// Inserts the counts of a batch in its transaction.
     pub(crate) fn insert(&self, connection: &impl SqlConnection) -> Result<()> {
-        if self.0.is_empty() {
-            return Ok(());
+        if let Some(facts) = self.to_facts() {
+            connection.run("INSERT INTO rollup_facts (facts) VALUES (?1)", params![facts])?;
         }
-        let mut pending = Vec::with_capacity(64 * self.0.len());
-        self.encode(&mut pending);
-        connection.run("INSERT INTO rollup_facts (facts) VALUES (?1)", params![pending])?;
         Ok(())
+    }
+
+    /// The row of `rollup_facts`, if there is anything to count.
+    pub(crate) fn to_facts(&self) -> Option<Vec<u8>> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let mut facts = Vec::with_capacity(64 * self.0.len());
+        self.encode(&mut facts);
+        Some(facts)
     }
 }
 

@@ -1,6 +1,8 @@
 //! The conformance suite on the PostgreSQL store, and tests of that store alone.
 
 pub(crate) mod harness;
+mod plans;
+mod race;
 
 use harness::PostgresHarness;
 

@@ -1,9 +1,11 @@
 //! PostgreSQL servers for tests, from the programs that `scripts/setup` has linked: [`shared_url`] is one for
-//! all tests of a run, [`TestPostgres`] one of its own for a test that stops, kills or promotes it.
+//! all tests of a run, [`TestPostgres`] one of its own for a test that stops, kills or promotes it, and
+//! [`PgBouncer`] a pooler in front of one.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod own;
+mod pgbouncer;
 mod shared;
 
 use std::{
@@ -20,6 +22,7 @@ pub use tokio_postgres::Client as DatabaseClient;
 
 pub use self::{
     own::{TestPostgres, connect},
+    pgbouncer::PgBouncer,
     shared::shared_url,
 };
 

@@ -1,6 +1,7 @@
 //! The conformance suite on the PostgreSQL store, and tests of that store alone.
 
 pub(crate) mod harness;
+mod pgbouncer;
 mod plans;
 mod race;
 

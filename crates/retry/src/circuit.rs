@@ -22,8 +22,11 @@ mod tests;
 use std::time::Duration;
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use surehook_types::time::{HumanDuration, Timestamp};
+use serde::{Deserialize, Deserializer, Serialize};
+use surehook_types::{
+    object,
+    time::{HumanDuration, Timestamp},
+};
 
 use crate::{AttemptFailure, AttemptOutcome, FailureClass};
 
@@ -33,14 +36,36 @@ pub const STEP_MIN: Duration = Duration::from_secs(1);
 /// Jitter of the open time, so that many circuits do not close at once.
 const JITTER: f64 = 0.1;
 
+/// The forms of a circuit in the settings.
+const EXPECTED: &str =
+    "\"off\", or a table such as { failures = 20, open_for = \"10s\", max_open = \"5m\" }";
+
 /// Circuit settings of a destination: `off`, or custom values.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum CircuitSpec {
     /// `off`.
     Word(#[schemars(regex(pattern = "^off$"))] String),
     /// Custom values.
-    Custom(#[serde(deserialize_with = "surehook_types::object::required")] CustomCircuitSpec),
+    Custom(CustomCircuitSpec),
+}
+
+impl From<String> for CircuitSpec {
+    fn from(word: String) -> Self {
+        Self::Word(word)
+    }
+}
+
+impl From<CustomCircuitSpec> for CircuitSpec {
+    fn from(custom: CustomCircuitSpec) -> Self {
+        Self::Custom(custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for CircuitSpec {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        object::or_text::<D, Self, CustomCircuitSpec>(from, EXPECTED)
+    }
 }
 
 /// Custom values of a circuit.

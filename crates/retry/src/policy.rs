@@ -3,11 +3,20 @@
 //! The delay is a pure function of the attempt number and a random roll. Nothing here waits: the
 //! schedule is stored as a due time.
 
-use std::time::{Duration, UNIX_EPOCH};
+use std::{
+    fmt,
+    time::{Duration, UNIX_EPOCH},
+};
 
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use surehook_types::time::{HumanDuration, Timestamp};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{self, Visitor},
+};
+use surehook_types::{
+    object,
+    time::{HumanDuration, Timestamp},
+};
 
 /// Maximum number of attempts that a policy may allow.
 const ATTEMPTS_LIMIT: u32 = 1000;
@@ -331,13 +340,33 @@ impl RetryPolicyBuilder {
 }
 
 /// A retry policy in the settings: a name, or custom values.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum RetrySpec {
     /// `quick`, `short` or `standard`.
     Named(#[schemars(regex(pattern = "^(quick|short|standard)$"))] String),
     /// Custom values; defaults are those of `short`.
-    Custom(#[serde(deserialize_with = "surehook_types::object::required")] CustomRetrySpec),
+    Custom(CustomRetrySpec),
+}
+
+impl From<String> for RetrySpec {
+    fn from(name: String) -> Self {
+        Self::Named(name)
+    }
+}
+
+impl From<CustomRetrySpec> for RetrySpec {
+    fn from(custom: CustomRetrySpec) -> Self {
+        Self::Custom(custom)
+    }
+}
+
+impl<'de> Deserialize<'de> for RetrySpec {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let expected = "\"quick\", \"short\", \"standard\", or a table such as \
+                        { max_attempts = 5, initial_delay = \"1s\" }";
+        object::or_text::<D, Self, CustomRetrySpec>(from, expected)
+    }
 }
 
 /// Custom values of a retry policy.
@@ -371,13 +400,47 @@ pub struct CustomRetrySpec {
 }
 
 /// Jitter in the settings: a share of the delay, or a kind.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[serde(untagged)]
 pub enum JitterSpec {
     /// Share of the delay by which it may vary, 0 to 1; 1 is `full`.
     Share(#[schemars(range(min = 0, max = 1))] f64),
     /// `full`, `equal`, `decorrelated`, or up to a duration on top such as `+500ms`.
     Kind(#[schemars(regex(pattern = r"^(full|equal|decorrelated|\+[0-9]+(ms|s|m|h|d))$"))] String),
+}
+
+struct JitterVisitor;
+
+impl Visitor<'_> for JitterVisitor {
+    type Value = JitterSpec;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "a share such as 0.1, \"full\", \"equal\", \"decorrelated\", or a duration such as \"+500ms\"",
+        )
+    }
+
+    fn visit_f64<E: de::Error>(self, share: f64) -> Result<JitterSpec, E> {
+        Ok(JitterSpec::Share(share))
+    }
+
+    fn visit_u64<E: de::Error>(self, share: u64) -> Result<JitterSpec, E> {
+        self.visit_f64(share as f64)
+    }
+
+    fn visit_i64<E: de::Error>(self, share: i64) -> Result<JitterSpec, E> {
+        self.visit_f64(share as f64)
+    }
+
+    fn visit_str<E: de::Error>(self, kind: &str) -> Result<JitterSpec, E> {
+        Ok(JitterSpec::Kind(kind.to_owned()))
+    }
+}
+
+impl<'de> Deserialize<'de> for JitterSpec {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(JitterVisitor)
+    }
 }
 
 /// Why the settings of a retry policy are refused.

@@ -122,7 +122,7 @@ impl Serialize for StatusRange {
 impl<'de> Deserialize<'de> for StatusRange {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
-        #[serde(untagged, expecting = "a status such as 409, \"500-599\" or \"5xx\"")]
+        #[serde(untagged, expecting = "expected a status such as 409, \"500-599\" or \"5xx\"")]
         enum RawStatus<'a> {
             Number(u16),
             Text(#[serde(borrow)] Cow<'a, str>),

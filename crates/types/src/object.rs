@@ -1,4 +1,4 @@
-//! Deserializers for struct fields that accept only objects (`deserialize_with`).
+//! Deserializers for settings that are an object (`deserialize_with`), or an object or a text.
 //!
 //! serde also reads a list as a struct, its items in the order in which the fields are declared.
 //! `"filter": []` would then be a filter that matches everything, and adding a field in the middle
@@ -8,7 +8,7 @@ use std::{fmt, marker::PhantomData};
 
 use serde::{
     Deserialize, Deserializer,
-    de::{MapAccess, Visitor, value::MapAccessDeserializer},
+    de::{Error, MapAccess, Unexpected, Visitor, value::MapAccessDeserializer},
 };
 
 struct ObjectVisitor<T>(PhantomData<T>);
@@ -52,4 +52,52 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for ObjectOnly<T> {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         required(from).map(Self)
     }
+}
+
+/// Reads `T` from a text, or from the object `O`. Unlike an untagged enum, it reports the errors of the
+/// form that was used, and says for any other form what is `expected`.
+struct TextOrObject<T, O> {
+    expected: &'static str,
+    types: PhantomData<(T, O)>,
+}
+
+impl<'de, T: From<String> + From<O>, O: Deserialize<'de>> Visitor<'de> for TextOrObject<T, O> {
+    type Value = Option<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.expected)
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        Ok(Some(T::from(text.to_owned())))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        O::deserialize(MapAccessDeserializer::new(map)).map(|object| Some(T::from(object)))
+    }
+}
+
+/// Reads a text or an object.
+pub fn or_text<'de, D, T, O>(from: D, expected: &'static str) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: From<String> + From<O>,
+    O: Deserialize<'de>,
+{
+    option_or_text::<D, T, O>(from, expected)?
+        .ok_or_else(|| Error::invalid_type(Unexpected::Unit, &expected))
+}
+
+/// Reads a text, an object or null.
+pub fn option_or_text<'de, D, T, O>(from: D, expected: &'static str) -> Result<Option<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: From<String> + From<O>,
+    O: Deserialize<'de>,
+{
+    from.deserialize_any(TextOrObject { expected, types: PhantomData::<(T, O)> })
 }

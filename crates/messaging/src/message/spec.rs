@@ -2,7 +2,7 @@
 //!
 //! A message that no channel could send is rejected with the wrong field and what to do about it.
 
-use std::{fmt, marker::PhantomData};
+use std::fmt;
 
 use schemars::JsonSchema;
 use serde::{
@@ -170,35 +170,12 @@ enum ContactForms {
     Many(Vec<ContactCard>),
 }
 
-/// Reads a string or an object. Unlike an untagged enum, it reports errors of the form that was used.
-struct TextOrObject<T>(PhantomData<T>);
-
-impl<'de, T: DeserializeOwned + From<String>> Visitor<'de> for TextOrObject<T> {
-    type Value = Option<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a text or an object")
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<Self::Value, E> {
-        Ok(None)
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-        Ok(Some(T::from(text.to_owned())))
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-        T::deserialize(MapAccessDeserializer::new(map)).map(Some)
-    }
-}
-
 fn text_or_object<'de, D, T>(from: D) -> Result<Option<T>, D::Error>
 where
     D: Deserializer<'de>,
     T: DeserializeOwned + From<String>,
 {
-    from.deserialize_any(TextOrObject(PhantomData))
+    object::option_or_text::<D, T, T>(from, "a text or an object")
 }
 
 struct ContactList;

@@ -100,7 +100,7 @@ impl ParamSeparator {
 
 /// One header name or several.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(untagged, expecting = "a header name or a list of header names")]
+#[serde(untagged, expecting = "expected a header name or a list of header names")]
 pub enum HeaderNames {
     /// `header = "x-signature"`
     One(String),

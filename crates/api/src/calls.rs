@@ -27,6 +27,7 @@ use crate::{
         QuarantinedRequestDetail, QuarantinedRequestSummary, ReleaseRequest, ReleaseResponse,
         ReleaseSourceRequest, ReleaseSourceResponse,
     },
+    reload::ReloadResponse,
     replays::{CreateReplayRequest, ReplayJobResponse, ReplayPreviewResponse},
     requests::{ReceivedRequestSummary, RefusedRequestDetail},
     resources::{
@@ -304,6 +305,10 @@ pub fn confirm_clock() -> ApiCall<ClockStatus> {
 /// Reports the answers of a listener, and waits for its next deliveries.
 pub fn listen(id_or_name: &str, request: &ListenRequest) -> ApiCall<ListenResponse> {
     post(&["destinations", id_or_name, "listen"]).json(request)
+}
+
+pub fn reload_settings() -> ApiCall<ReloadResponse> {
+    post(&["settings", "reload"])
 }
 
 /// Live updates as server-sent events.

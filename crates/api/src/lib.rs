@@ -16,6 +16,7 @@ pub mod listen;
 pub mod messages;
 pub mod nodes;
 pub mod quarantine;
+pub mod reload;
 pub mod replays;
 pub mod requests;
 pub mod resources;

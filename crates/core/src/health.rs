@@ -6,6 +6,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use surehook_types::{
     string_enum,
@@ -38,7 +39,7 @@ string_enum! {
 }
 
 /// `[health]` in the settings: what counts as failing and degraded.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct HealthSpec {
     /// The time span whose attempts count, 10s to 1h.

@@ -111,7 +111,7 @@ use crate::{
     programs::AllowedPrograms,
     quarantine::QuarantineLimiter,
     refused_sampler::RefusedSampler,
-    registry::{ConfigError, EnvLookup, OwnedLanes, Registry},
+    registry::{ConfigError, DestinationPolicy, EnvLookup, OwnedLanes, Registry},
     replays::ReplayTasks,
     run_to_completion::RunToCompletion,
     sender::HttpSenderConfig,
@@ -165,6 +165,20 @@ impl fmt::Debug for EngineParts {
     }
 }
 
+/// The settings that can be replaced while the engine runs.
+#[derive(Debug)]
+pub struct ReloadableSettings {
+    /// The addresses that may be called.
+    pub addresses: AddressPolicy,
+    pub programs: Arc<AllowedPrograms>,
+    /// The environment variables that the API may reference.
+    pub allow_env: AllowedVariables,
+    /// How long events are kept after their deliveries have ended, unless their source sets its own.
+    pub event_retention: Duration,
+    /// A lane is reported as stuck if it is idle and a delivery has been due for this long.
+    pub stuck_after: Duration,
+}
+
 /// The running gateway, without its HTTP server.
 pub struct Engine {
     store: Arc<dyn Store>,
@@ -172,12 +186,10 @@ pub struct Engine {
     registry: ArcSwap<Registry>,
     telemetry: Arc<Telemetry>,
     env: Arc<EnvLookup>,
-    allow_env: AllowedVariables,
+    settings: ArcSwap<ReloadableSettings>,
     public_url: Option<PublicUrl>,
     quarantine_bytes_max: u64,
     claims: ClaimMemory,
-    event_retention: Duration,
-    stuck_after: Duration,
     stuck: ArcSwapOption<String>,
     health: HealthMonitor,
     refused_sampler: RefusedSampler,
@@ -250,8 +262,17 @@ impl Engine {
         let clock = Arc::new(RecordingClock::new(parts.clock));
         let signals = Arc::new(SignalOutbox::default());
         let feed = Feed::new(clock.clone(), &*parts.rng, Arc::clone(&signals));
+        let policy = Arc::new(AddressPolicy::default());
+        policy.replace(&parts.addresses);
+        let settings = ReloadableSettings {
+            addresses: parts.addresses,
+            programs: Arc::new(parts.programs),
+            allow_env: parts.allow_env,
+            event_retention: parts.event_retention,
+            stuck_after: parts.stuck_after,
+        };
         let http = HttpSenderConfig {
-            policy: Arc::new(parts.addresses),
+            policy,
             resolver: parts.resolver,
             tls: trust.default_config(),
             proxy: None,
@@ -271,7 +292,7 @@ impl Engine {
             inbox: Arc::default(),
             http,
             trust: trust.clone(),
-            programs: Arc::new(parts.programs),
+            programs: ArcSwap::new(Arc::clone(&settings.programs)),
             budget: Arc::new(MemoryBudget::new(parts.lane_bytes_max)),
             shortage_logged_at: AtomicI64::new(0),
             stop,
@@ -293,12 +314,10 @@ impl Engine {
             registry: ArcSwap::default(),
             telemetry,
             env: parts.env,
-            allow_env: parts.allow_env,
+            settings: ArcSwap::new(Arc::new(settings)),
             public_url: parts.public_url,
             quarantine_bytes_max: parts.quarantine_bytes_max,
             claims: ClaimMemory::new(parts.idempotency_limits),
-            event_retention: parts.event_retention,
-            stuck_after: parts.stuck_after,
             stuck: ArcSwapOption::empty(),
             health: HealthMonitor::new(parts.health),
             refused_sampler,
@@ -342,24 +361,44 @@ impl Engine {
         self: &Arc<Self>,
         plan: impl Fn(&Configuration) -> Result<(Vec<ConfigChange>, T), E>,
     ) -> Result<T, E> {
-        self.change_from(ConfigOrigin::Api, plan).await
+        self.change_from(ConfigOrigin::Api, None, plan).await
     }
 
-    /// Like [`Self::change`], with the permissions of another origin.
-    pub async fn change_from<T, E: From<ConfigChangeError>>(
+    /// Changes the configuration as the settings file does, which may reference every variable, and
+    /// replaces the settings of the engine with it: both or neither.
+    pub async fn apply_settings<T, E: From<ConfigChangeError>>(
+        self: &Arc<Self>,
+        settings: ReloadableSettings,
+        plan: impl Fn(&Configuration) -> Result<(Vec<ConfigChange>, T), E>,
+    ) -> Result<T, E> {
+        self.change_from(ConfigOrigin::SettingsFile, Some(Arc::new(settings)), plan).await
+    }
+
+    /// Like [`Self::change`], with the permissions of another origin, and with other settings from then
+    /// on.
+    async fn change_from<T, E: From<ConfigChangeError>>(
         self: &Arc<Self>,
         origin: ConfigOrigin,
+        settings: Option<Arc<ReloadableSettings>>,
         plan: impl Fn(&Configuration) -> Result<(Vec<ConfigChange>, T), E>,
     ) -> Result<T, E> {
         for _ in 0..CHANGE_TRIES_MAX {
             // Spares the changes of this process the race; those of other processes are noticed below.
             let change_lock = Arc::clone(&self.change_lock).lock_owned().await;
-            let (planned, result) = self.plan_change(origin, &plan).await?;
+            let settings = settings.clone().unwrap_or_else(|| self.settings.load_full());
+            let (planned, result) = self.plan_change(origin, &settings, &plan).await?;
             let engine = Arc::clone(self);
             // A stored change must also be applied, even if the caller is cancelled.
             let store_and_apply = async move {
                 let _change_lock = change_lock;
-                engine.store_and_apply(planned).await
+                let before = engine.settings.load_full();
+                // Before the lanes are built that need them.
+                engine.use_settings(settings);
+                let changed = engine.store_and_apply(planned).await;
+                if !matches!(changed, Ok(ConfigChangeResult::Changed(_))) {
+                    engine.use_settings(before);
+                }
+                changed
             };
             match RunToCompletion::new(store_and_apply, &self.shared.tasks).await? {
                 ConfigChangeResult::Changed(_) => return Ok(result),
@@ -367,6 +406,12 @@ impl Engine {
             }
         }
         Err(ConfigChangeError::from(StoreError::Overloaded).into())
+    }
+
+    fn use_settings(&self, settings: Arc<ReloadableSettings>) {
+        self.shared.http.policy.replace(&settings.addresses);
+        self.shared.programs.store(Arc::clone(&settings.programs));
+        self.settings.store(settings);
     }
 
     async fn store_and_apply(
@@ -397,26 +442,28 @@ impl Engine {
         &self,
         plan: impl Fn(&Configuration) -> Result<(Vec<ConfigChange>, T), E>,
     ) -> Result<T, E> {
-        Ok(self.plan_change(ConfigOrigin::Api, plan).await?.1)
+        Ok(self.plan_change(ConfigOrigin::Api, &self.settings.load_full(), plan).await?.1)
     }
 
     /// Plans a change and checks the configuration that it leads to.
     async fn plan_change<T, E: From<ConfigChangeError>>(
         &self,
         origin: ConfigOrigin,
+        settings: &ReloadableSettings,
         plan: impl Fn(&Configuration) -> Result<(Vec<ConfigChange>, T), E>,
     ) -> Result<(PlannedChange, T), E> {
         let mut configuration =
             self.store.load_configuration().await.map_err(ConfigChangeError::from)?;
         let (changes, result) = plan(&configuration)?;
         let changes = self.with_outbox(&configuration, changes).map_err(ConfigChangeError::from)?;
-        variables::check_references(&configuration, &changes, origin, &self.allow_env)
+        variables::check_references(&configuration, &changes, origin, &settings.allow_env)
             .map_err(ConfigChangeError::from)?;
         // Later than every change before it: two versions of an object never have the same time.
         let now = self.shared.clock.now().max(last_change(&configuration) + TICK);
         let before = configuration.clone();
         configuration.apply(&changes, now);
-        let policy = self.shared.destination_policy();
+        let ReloadableSettings { addresses, programs, .. } = settings;
+        let policy = DestinationPolicy { addresses, trust: &self.shared.trust, programs };
         let has_public_url = self.public_url.is_some();
         registry::check_configuration(
             &before,
@@ -506,7 +553,7 @@ impl Engine {
 
     /// How long a source's events are kept.
     pub fn retention_policy(&self, source: &SourceSpec) -> RetentionPolicy {
-        source.retention.resolve(self.event_retention)
+        source.retention.resolve(self.event_retention())
     }
 
     /// Live updates.
@@ -528,7 +575,7 @@ impl Engine {
 
     /// How long events are kept, unless their source sets its own retention.
     pub fn event_retention(&self) -> Duration {
-        self.event_retention
+        self.settings.load().event_retention
     }
 
     /// The base URL that senders call, if configured.

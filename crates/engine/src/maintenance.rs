@@ -105,7 +105,7 @@ async fn repeat(
 
 impl Engine {
     async fn prune(&self) -> Result<Option<Duration>, StoreError> {
-        let pruned = self.store.prune(self.event_retention, self.expiry_time()).await?;
+        let pruned = self.store.prune(self.event_retention(), self.expiry_time()).await?;
         let removed = pruned.events + pruned.bodies + pruned.attempts;
         Ok(Some(match (pruned.more, removed) {
             (true, 0) => PRUNE_PAUSE,
@@ -120,7 +120,7 @@ impl Engine {
         let sources = registry.sources.values().filter_map(|entry| entry.source.as_ref().ok());
         let shortest = sources
             .filter_map(|source| source.retention.shortest_duration())
-            .fold(self.event_retention, Duration::min);
+            .fold(self.event_retention(), Duration::min);
         (shortest / PRUNES_PER_RETENTION).clamp(PRUNE_EVERY_MIN, PRUNE_EVERY)
     }
 
@@ -165,10 +165,11 @@ impl Engine {
             }
         }
         // An idle lane with a delivery that has been due for long is stuck.
+        let stuck_after = self.settings.load().stuck_after;
         let stuck = oldest
             .iter()
             .filter(|(id, _)| registry.lanes.get(id).is_some_and(|lane| lane.is_ready_and_idle()))
-            .filter(|(_, at)| now.since(**at) > self.stuck_after)
+            .filter(|(_, at)| now.since(**at) > stuck_after)
             .find_map(|(id, _)| name(id));
         self.stuck.store(stuck.map(Arc::new));
         self.refresh_health().await

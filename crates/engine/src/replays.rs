@@ -296,7 +296,7 @@ impl Engine {
 
     /// Removes a slice of finished jobs that are older than the event retention.
     pub(crate) async fn prune_replays(&self) -> Result<Option<Duration>, StoreError> {
-        let before = self.expiry_time() - self.event_retention;
+        let before = self.expiry_time() - self.event_retention();
         let more = self.store.prune_replays(before).await?;
         Ok(more.then_some(PRUNE_PAUSE))
     }

@@ -166,6 +166,15 @@ fn pem_text(pem: Option<&LoadedPem>) -> &[u8] {
     pem.map(|pem| pem.text.expose()).unwrap_or_default()
 }
 
+/// A certificate with its chain, and its key, which the server itself presents.
+pub type ServerIdentity = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
+
+/// Reads the files of the settings `tls.cert` and `tls.key`. Whether they match is not checked.
+pub fn read_server_identity(cert: &Path, key: &Path) -> Result<ServerIdentity, TlsConfigError> {
+    let load_file = |field, path: &Path| load(field, &PemSource::File(path.to_owned()));
+    read_identity(&load_file("cert", cert)?, &load_file("key", key)?)
+}
+
 /// PEM text, and where it was read from.
 struct LoadedPem {
     field: &'static str,

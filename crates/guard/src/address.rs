@@ -9,7 +9,10 @@
 //! blocked too. NAT64 with a network-specific prefix (RFC 6052, 2.2) cannot be recognized: such a gateway
 //! must itself refuse private addresses.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::{
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::{Arc, PoisonError, RwLock},
+};
 
 use ipnet::{IpNet, Ipv4Net};
 use surehook_types::redact::{self, MASK};
@@ -84,9 +87,9 @@ pub struct BlockedAddress {
 }
 
 /// Allows public addresses and the networks on the operator's allow list.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct AddressPolicy {
-    allow: Vec<IpNet>,
+    allow: RwLock<Arc<[IpNet]>>,
 }
 
 impl AddressPolicy {
@@ -98,7 +101,16 @@ impl AddressPolicy {
     ///
     /// An IPv4 network also allows its IPv4-mapped IPv6 form, and no other form.
     pub fn new(allow: Vec<IpNet>) -> Self {
-        Self { allow: allow.into_iter().map(canonical_net).collect() }
+        Self { allow: RwLock::new(allow.into_iter().map(canonical_net).collect()) }
+    }
+
+    /// Takes over the allow list of `other`, for every connection from now on. Open connections stay.
+    pub fn replace(&self, other: &Self) {
+        *self.allow.write().unwrap_or_else(PoisonError::into_inner) = other.allow_list();
+    }
+
+    fn allow_list(&self) -> Arc<[IpNet]> {
+        Arc::clone(&self.allow.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub fn check(&self, ip: IpAddr) -> Result<(), BlockedAddress> {
@@ -120,7 +132,7 @@ impl AddressPolicy {
     }
 
     fn is_on_allow_list(&self, address: IpAddr) -> bool {
-        self.allow.iter().any(|net| {
+        self.allow_list().iter().any(|net| {
             net.contains(&address)
                 && with_embedded(address).all(|address| covers_on_purpose(*net, address))
         })
@@ -298,6 +310,16 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn replaced_allow_list_holds_from_then_on() {
+        let (used, next) = (policy(&["10.0.0.0/8"]), policy(&["192.168.0.0/16"]));
+
+        used.replace(&next);
+
+        assert!(used.check(ip("10.0.0.7")).is_err());
+        assert!(used.check(ip("192.168.0.7")).is_ok());
+    }
 
     #[test]
     fn ipv6_addresses_of_one_64_network_share_a_bucket() {

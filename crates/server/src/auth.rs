@@ -482,6 +482,7 @@ mod tests {
         ("GET", "/inbox", Role::Viewer),
         ("GET", "/configuration", Role::Viewer),
         ("PUT", "/configuration", Role::Admin),
+        ("POST", "/settings/reload", Role::Admin),
         ("GET", "/tokens", Role::Admin),
         ("POST", "/tokens", Role::Admin),
         ("POST", "/tokens/link", Role::Admin),

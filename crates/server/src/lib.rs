@@ -5,6 +5,7 @@
 //! - [`api`]: all endpoints under `/api/v1`.
 //! - `openapi`: the table of endpoints and the OpenAPI document generated from it.
 //! - `in_process_gateway`, `session`: the dashboard on top of the API, and its sessions.
+//! - [`tls`]: the certificate of the listener.
 //! - `problem`: all error responses with their status and code.
 
 pub mod api;
@@ -20,12 +21,14 @@ mod router;
 pub mod server;
 mod session;
 mod timeouts;
+pub mod tls;
 
 use std::{
-    sync::Arc,
+    sync::{Arc, OnceLock},
     time::{Duration, Instant},
 };
 
+pub use api::reload::{SettingsReloadError, SettingsReloader};
 pub use auth::{hash_token, new_token};
 pub use openapi::document as openapi_document;
 use surehook_core::access::ApiToken;
@@ -102,6 +105,8 @@ pub struct ServerState {
     stream_permits: Arc<Semaphore>,
     /// Limits running exports.
     export_permits: Arc<Semaphore>,
+    /// Applies the settings file again, once the gateway has started.
+    reloader: OnceLock<Arc<dyn SettingsReloader>>,
     /// Cancelled when shutdown begins, so that readiness fails before connections are closed.
     draining: CancellationToken,
 }
@@ -127,7 +132,13 @@ impl ServerState {
             in_flight_keys: api::idempotency::InFlightKeys::default(),
             stream_permits: Arc::new(Semaphore::new(api::stream::STREAMS_MAX)),
             export_permits: Arc::new(Semaphore::new(api::export::EXPORTS_MAX)),
+            reloader: OnceLock::new(),
             draining,
         })
+    }
+
+    /// Lets admins apply the settings file again. Only the first call counts.
+    pub fn set_reloader(&self, reloader: Arc<dyn SettingsReloader>) {
+        let _first_one_stays = self.reloader.set(reloader);
     }
 }

@@ -41,6 +41,7 @@ pub(crate) fn api_table() -> ApiTable {
         .with(api::nodes::add_routes)
         .with(api::clock::add_routes)
         .with(api::configuration::add_routes)
+        .with(api::reload::add_routes)
         .with(api::resources::add_routes::<SourceSpec>)
         .with(api::resources::add_routes::<DestinationSpec>)
         .with(api::resources::add_routes::<RouteSpec>)

@@ -10,8 +10,8 @@ use std::{
 
 use axum::{Router, body::Body};
 use futures_util::FutureExt as _;
-use http::{Method, Response, StatusCode};
-use http_body_util::{Either, Full};
+use http::{HeaderValue, Method, Response, StatusCode};
+use http_body_util::{Either as EitherBody, Full};
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use surehook_core::access::ClientAddress;
@@ -20,7 +20,7 @@ use tokio::{
     net::{TcpListener, TcpSocket, TcpStream},
     sync::Semaphore,
 };
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::{either::Either, sync::CancellationToken, task::TaskTracker};
 use tower::ServiceExt as _;
 
 use crate::{
@@ -29,6 +29,7 @@ use crate::{
     problem::Problem,
     receive, router,
     timeouts::{TimedBody, TimedStream},
+    tls::ListenerTls,
 };
 
 const HEAD_BYTES_MAX: usize = 32 * 1024;
@@ -46,7 +47,7 @@ const LISTEN_BACKLOG: u32 = 4096;
 /// have timeouts of their own.
 const LONG_REQUEST_TIMEOUT: Duration = Duration::from_secs(11 * 60);
 
-type ServerResponse = Response<Either<Full<bytes::Bytes>, Body>>;
+type ServerResponse = Response<EitherBody<Full<bytes::Bytes>, Body>>;
 
 pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
@@ -56,9 +57,11 @@ pub fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(LISTEN_BACKLOG)
 }
 
-/// Serves until `stop`, then gives running requests `grace` to finish.
+/// Serves until `stop`, then gives running requests `grace` to finish. With `tls`, connections must use
+/// it.
 pub async fn serve(
     listener: TcpListener,
+    tls: Option<Arc<ListenerTls>>,
     server: Arc<ServerState>,
     stop: CancellationToken,
     grace: Duration,
@@ -67,7 +70,7 @@ pub async fn serve(
         tokio::spawn(Arc::clone(&server).follow_token_changes(stop.clone()));
     }
     let router = router::build_router(Arc::clone(&server));
-    let handler = Arc::new(RequestHandler { server: Arc::clone(&server), router });
+    let handler = Arc::new(RequestHandler { server: Arc::clone(&server), router, tls });
     let permits = Arc::new(Semaphore::new(server.limits.connections_max));
     let counts = Arc::new(ConnectionCounts::default());
     let connections = TaskTracker::new();
@@ -117,6 +120,7 @@ struct RequestHandler {
     server: Arc<ServerState>,
     /// Handles every path outside `/in/`.
     router: Router,
+    tls: Option<Arc<ListenerTls>>,
 }
 
 /// The sender at the other end of a connection.
@@ -138,6 +142,16 @@ async fn serve_connection(
     // Small responses must not be delayed by Nagle's algorithm.
     let _best_effort = stream.set_nodelay(true);
     let head_timeout = handler.server.limits.head_timeout;
+    let stream = match &handler.tls {
+        None => Either::Left(stream),
+        Some(tls) => match tls.accept(stream, head_timeout).await {
+            Ok(stream) => Either::Right(Box::new(stream)),
+            Err(error) => {
+                tracing::debug!(%error, "connection without a TLS handshake");
+                return;
+            }
+        },
+    };
     let stream = TimedStream::new(stream, handler.server.limits.write_timeout);
     let peer = Peer { address: remote.to_string().into(), bucket: address_bucket(remote) };
     let service =
@@ -177,17 +191,21 @@ impl RequestHandler {
             let received = receive::receive(Arc::clone(&self.server), request, peer.clone());
             return tokio::time::timeout(timeout, received)
                 .map(move |received| received.unwrap_or_else(|_| timed_out_response(timeout)))
-                .map(|response| response.map(Either::Left))
+                .map(|response| response.map(EitherBody::Left))
                 .left_future();
         }
         request.extensions_mut().insert(ClientAddress(Arc::clone(&peer.address)));
+        if self.tls.is_some() {
+            // As a proxy would say it: cookies are marked `Secure`, and links begin with `https`.
+            request.headers_mut().insert("x-forwarded-proto", HeaderValue::from_static("https"));
+        }
         Arc::clone(self).route(request).boxed().right_future()
     }
 
     async fn route(self: Arc<Self>, request: hyper::Request<Incoming>) -> ServerResponse {
         if !is_supported(request.method()) {
             let problem = Problem::method_not_allowed("GET, POST, PUT, DELETE").close();
-            return receive::problem_response(&problem).map(Either::Left);
+            return receive::problem_response(&problem).map(EitherBody::Left);
         }
         let limits = &self.server.limits;
         let is_long = is_long_request(request.uri().path());
@@ -206,12 +224,12 @@ impl RequestHandler {
         let result = tokio::time::timeout(timeout, self.router.clone().oneshot(request)).await;
         if is_late.is_some_and(|is_late| is_late.load(Ordering::Relaxed)) {
             let problem = body_timeout(limits.body_timeout);
-            return receive::problem_response(&problem).map(Either::Left);
+            return receive::problem_response(&problem).map(EitherBody::Left);
         }
         match result {
-            Ok(Ok(response)) => response.map(Either::Right),
+            Ok(Ok(response)) => response.map(EitherBody::Right),
             Ok(Err(never)) => match never {},
-            Err(_) => timed_out_response(timeout).map(Either::Left),
+            Err(_) => timed_out_response(timeout).map(EitherBody::Left),
         }
     }
 }

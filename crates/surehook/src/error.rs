@@ -103,6 +103,17 @@ impl CliError {
         }
     }
 
+    /// Replaces the text of a refusal by the gateway.
+    pub(crate) fn describe_refusal(mut self, describe: impl FnOnce(&str) -> String) -> Self {
+        if let Some(CallError::Problem {
+            status: StatusCode::UNPROCESSABLE_ENTITY, detail, ..
+        }) = self.error.downcast_ref()
+        {
+            self.error = anyhow::Error::msg(describe(detail));
+        }
+        self
+    }
+
     /// Adds what to do about it.
     pub(crate) fn hint(mut self, hint: &str) -> Self {
         self.hint = Some(hint.to_owned());

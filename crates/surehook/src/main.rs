@@ -10,7 +10,9 @@ mod error;
 mod file_limit;
 mod logging;
 mod output;
+mod reload;
 mod settings;
+mod systemd;
 
 use std::process::ExitCode;
 

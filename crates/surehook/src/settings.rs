@@ -1,6 +1,8 @@
 //! Settings of `serve`. Precedence, highest first: flag, environment, file, default. Unknown keys in the
 //! file are errors. Unknown variables are warnings: others set them too, such as Kubernetes.
 
+pub(crate) mod document;
+
 use std::{
     net::SocketAddr,
     path::{Path, PathBuf},
@@ -9,6 +11,7 @@ use std::{
 
 use anyhow::{Context as _, anyhow};
 use ipnet::IpNet;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use surehook_core::{
@@ -23,20 +26,25 @@ use surehook_engine::{
     apply::DesiredConfiguration, programs::AllowedPrograms, variables::AllowedVariables,
 };
 use surehook_messaging::media::BucketSpec;
-use surehook_server::ServerLimits;
+use surehook_server::{ServerLimits, tls::CertificateFiles};
 use surehook_store::sqlite::SecretKey;
 use surehook_types::time::HumanDuration;
 
+use self::document::SettingsDocument;
 use crate::{
     commands::serve::ServeArgs,
     database::{DatabaseUrl, PostgresSettings},
 };
 
+const LOG_LEVELS: [&str; 5] = ["error", "warn", "info", "debug", "trace"];
+const LOG_FORMATS: [&str; 3] = ["auto", "json", "text"];
+
 /// All settings of `serve`; docs/reference/settings.md is the reference.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Settings {
-    /// Address to listen on.
+    /// Address to listen on: an IP address and a port.
+    #[schemars(with = "String")]
     pub(crate) listen: SocketAddr,
     /// Data folder.
     pub(crate) data: PathBuf,
@@ -49,11 +57,14 @@ pub(crate) struct Settings {
     /// data folder.
     pub(crate) secret_key_file: Option<PathBuf>,
     /// Private networks that destinations may use. Empty: only public addresses.
+    #[schemars(with = "Vec<String>")]
     pub(crate) allow_networks: Vec<IpNet>,
     /// Programs, or folders of programs, that `exec` destinations may run. Empty: none.
+    #[schemars(with = "Vec<PathBuf>")]
     pub(crate) allow_exec: AllowedPrograms,
     /// Environment variables that sources and destinations may reference with `env:NAME` over the API;
     /// `*` at the end stands for any rest. Empty: none.
+    #[schemars(with = "Vec<String>")]
     pub(crate) allow_env: AllowedVariables,
     /// URL that providers call, without `/in/…`, such as `https://hooks.example.com`. Some providers
     /// sign it.
@@ -61,8 +72,10 @@ pub(crate) struct Settings {
     /// How long events are kept. Events with pending deliveries are not removed.
     pub(crate) retention: HumanDuration,
     /// Log level: `error`, `warn`, `info`, `debug` or `trace`.
+    #[schemars(extend("enum" = LOG_LEVELS))]
     pub(crate) log: String,
     /// Log format: `json`, `text`, or `auto` (text on a terminal).
+    #[schemars(extend("enum" = LOG_FORMATS))]
     pub(crate) log_format: String,
     /// How long running attempts may take to finish after SIGTERM.
     pub(crate) shutdown_grace: HumanDuration,
@@ -70,6 +83,8 @@ pub(crate) struct Settings {
     pub(crate) ready_max_due_age: HumanDuration,
     /// Bucket for media files: S3, R2 or `MinIO`.
     pub(crate) media: BucketSpec,
+    /// TLS of the listener.
+    pub(crate) tls: TlsSettings,
     pub(crate) limits: LimitSettings,
     /// What counts as a failing and a degraded destination.
     pub(crate) health: HealthSpec,
@@ -84,8 +99,18 @@ pub(crate) struct Settings {
     pub(crate) warnings: Vec<String>,
 }
 
+/// TLS of the listener: both files, or neither for plain HTTP.
+#[derive(Debug, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct TlsSettings {
+    /// PEM file with the certificate and its chain.
+    pub(crate) cert: Option<PathBuf>,
+    /// PEM file with the private key.
+    pub(crate) key: Option<PathBuf>,
+}
+
 /// Limits on incoming requests and on memory.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct LimitSettings {
     /// Largest request body, in bytes. A source may override it.
@@ -141,6 +166,7 @@ impl Default for Settings {
             shutdown_grace: HumanDuration::from_secs(10),
             ready_max_due_age: HumanDuration::from_secs(300),
             media: BucketSpec::default(),
+            tls: TlsSettings::default(),
             limits: LimitSettings::default(),
             health: HealthSpec::default(),
             sources: Vec::new(),
@@ -227,8 +253,21 @@ fn environment_variables() -> impl Iterator<Item = (String, String)> {
 impl Settings {
     /// Loads the file, then overrides it with the environment, then with flags.
     pub(crate) fn load(args: &ServeArgs) -> anyhow::Result<Self> {
-        let mut table = match settings_file(args) {
-            Some(path) => read_file(&path)?,
+        let document = settings_file(args).map(|path| SettingsDocument::read(&path)).transpose()?;
+        Self::from_document(args, document.as_ref())
+    }
+
+    /// Like [`Self::load`], from a file that was read before.
+    pub(crate) fn from_document(
+        args: &ServeArgs,
+        document: Option<&SettingsDocument>,
+    ) -> anyhow::Result<Self> {
+        let mut table = match document {
+            Some(document) => {
+                // For its errors: only what was read from the text itself has positions.
+                document.settings()?;
+                document.table()?
+            }
             None => toml::Table::new(),
         };
         let warnings = apply_variables(&mut table, environment_variables())?;
@@ -243,14 +282,22 @@ impl Settings {
         if let Some(listen) = args.listen {
             settings.listen = listen;
         }
-        settings.check()?;
-        Ok(settings)
+        match (settings.check(), document) {
+            (Ok(()), _) => Ok(settings),
+            (Err(error), Some(document)) => Err(document.error(&format!("{error:#}")).into()),
+            (Err(error), None) => Err(error),
+        }
     }
 
     /// Loads only a file, without environment and flags.
     pub(crate) fn from_file(path: &Path) -> anyhow::Result<Self> {
-        let settings = Self::from_table(read_file(path)?)?;
-        settings.check().with_context(|| format!("in {}", path.display()))?;
+        Self::from_document_alone(&SettingsDocument::read(path)?)
+    }
+
+    /// Like [`Self::from_file`], from a file that was read before.
+    pub(crate) fn from_document_alone(document: &SettingsDocument) -> anyhow::Result<Self> {
+        let settings = document.settings()?;
+        settings.check().map_err(|error| document.error(&format!("{error:#}")))?;
         Ok(settings)
     }
 
@@ -290,22 +337,24 @@ impl Settings {
             STATEMENT_TIMEOUT_MIN.as_secs(),
             STATEMENT_TIMEOUT_MAX.as_secs()
         );
+        anyhow::ensure!(
+            self.tls.cert.is_some() == self.tls.key.is_some(),
+            "tls.cert and tls.key belong together; set both, or remove [tls]"
+        );
         self.health.build()?;
         // Checks only the syntax: variables may be set later, where the gateway runs.
         self.media.build(&|_| Some("set".to_owned()))?;
-        let levels = ["error", "warn", "info", "debug", "trace"];
         anyhow::ensure!(
-            levels.contains(&self.log.as_str()),
-            "log must be one of {}, not `{}`",
-            levels.join(", "),
-            self.log
+            LOG_LEVELS.contains(&self.log.as_str()),
+            "log: unknown level `{}`; available: {}",
+            self.log,
+            LOG_LEVELS.join(", ")
         );
-        let formats = ["auto", "json", "text"];
         anyhow::ensure!(
-            formats.contains(&self.log_format.as_str()),
-            "log_format must be one of {}, not `{}`",
-            formats.join(", "),
-            self.log_format
+            LOG_FORMATS.contains(&self.log_format.as_str()),
+            "log_format: unknown format `{}`; available: {}",
+            self.log_format,
+            LOG_FORMATS.join(", ")
         );
         Ok(())
     }
@@ -330,6 +379,12 @@ impl Settings {
         }
     }
 
+    /// The files of the listener's certificate; `None` for plain HTTP.
+    pub(crate) fn certificate_files(&self) -> Option<CertificateFiles> {
+        let TlsSettings { cert, key } = &self.tls;
+        cert.clone().zip(key.clone()).map(|(cert, key)| CertificateFiles { cert, key })
+    }
+
     /// The name of this process in lists of nodes.
     pub(crate) fn node_name(&self) -> String {
         let of_machine = || std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
@@ -351,20 +406,27 @@ impl Settings {
     }
 }
 
+/// The JSON Schema of the settings file: docs/reference/settings.schema.json.
+pub(crate) fn json_schema() -> String {
+    let mut schema = schemars::schema_for!(Settings);
+    schema.insert("title".to_owned(), "Settings of Surehook".into());
+    // Object keys are sorted and there is nothing that cannot be written.
+    serde_json::to_string_pretty(&schema).unwrap_or_default()
+}
+
+/// An error that was found after the settings were loaded, with its place in the settings file.
+pub(crate) fn locate(args: &ServeArgs, error: &dyn std::error::Error) -> anyhow::Error {
+    let document = settings_file(args).and_then(|path| SettingsDocument::read(&path).ok());
+    match document {
+        Some(document) => document.error(&error.to_string()).into(),
+        None => anyhow!("{error}"),
+    }
+}
+
 /// The settings file in use, if any.
 pub(crate) fn settings_file(args: &ServeArgs) -> Option<PathBuf> {
     let default = || Some(PathBuf::from("surehook.toml")).filter(|path| path.exists());
     args.config.clone().or_else(default)
-}
-
-pub(crate) fn read_file(path: &Path) -> anyhow::Result<toml::Table> {
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("cannot read the settings file {}", path.display()))?;
-    let table: toml::Table =
-        text.parse().with_context(|| format!("{} is not valid TOML", path.display()))?;
-    // Parsed again into the typed form, because its errors name the line.
-    toml::from_str::<Settings>(&text).with_context(|| format!("in {}", path.display()))?;
-    Ok(table)
 }
 
 /// Overrides the file with `SUREHOOK_LISTEN`, `SUREHOOK_LIMITS__BODY_BYTES_MAX` and so on. Returns a

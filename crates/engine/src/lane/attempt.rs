@@ -277,7 +277,7 @@ impl Lane {
                     return Ok(SendReport::failed(AttemptFailure::NoResources, detail));
                 };
                 let Destination { name, timeout, .. } = &*client.destination;
-                let programs = &self.shared.programs;
+                let programs = &self.shared.programs.load_full();
                 let result = exec::run(exec, programs, name.as_str(), &claimed, *timeout).await;
                 result.into_report(started.elapsed())
             }

@@ -74,7 +74,6 @@ use crate::{
     media::MediaFiles,
     node::NodeState,
     programs::AllowedPrograms,
-    registry::DestinationPolicy,
     routing::RouteTable,
     sender::HttpSenderConfig,
     signals::SignalOutbox,
@@ -102,7 +101,7 @@ pub(crate) struct LaneContext {
     pub(crate) messages: Arc<dyn MessageStore>,
     pub(crate) media: Arc<MediaFiles>,
     pub(crate) trust: TrustStore,
-    pub(crate) programs: Arc<AllowedPrograms>,
+    pub(crate) programs: ArcSwap<AllowedPrograms>,
     /// Bytes of bodies that may wait in all lanes together.
     pub(crate) budget: Arc<MemoryBudget>,
     /// When a shortage of our own resources was last logged, in milliseconds.
@@ -123,12 +122,6 @@ pub(crate) struct LaneContext {
 }
 
 impl LaneContext {
-    /// The rules that a destination's settings are checked against.
-    pub(crate) fn destination_policy(&self) -> DestinationPolicy<'_> {
-        let Self { http, trust, programs, .. } = self;
-        DestinationPolicy { addresses: &http.policy, trust, programs }
-    }
-
     /// Gives everyone who waits for the delivery its recorded result; senders on other nodes read it
     /// themselves.
     pub(crate) fn notify_waiters(

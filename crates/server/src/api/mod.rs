@@ -23,6 +23,7 @@ pub(crate) mod messages;
 pub(crate) mod nodes;
 pub(crate) mod quarantine;
 pub(crate) mod redacted_body;
+pub(crate) mod reload;
 pub(crate) mod replays;
 pub(crate) mod requests;
 pub(crate) mod resources;

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use clap::Args;
 use serde_json::{Value, json};
 use surehook_api::{
@@ -16,12 +15,14 @@ use crate::{
     client::ApiClient,
     error::CliError,
     output::{self, OutputStyle, style},
+    settings::{Settings, document::SettingsDocument},
 };
 
 #[derive(Debug, Args)]
 #[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
 pub(crate) struct ApplyArgs {
-    /// TOML or JSON with sources, destinations and routes; `-` reads standard input
+    /// TOML or JSON with sources, destinations and routes; `-` reads standard input. Settings of the
+    /// server in it are ignored, so the file of `serve` can be used
     file: PathBuf,
     /// Delete resources that the file does not contain; pending deliveries of deleted destinations are
     /// cancelled
@@ -37,7 +38,8 @@ pub(crate) struct ApplyArgs {
 #[derive(Debug, Args)]
 #[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
 pub(crate) struct DiffArgs {
-    /// TOML or JSON with sources, destinations and routes; `-` reads standard input
+    /// TOML or JSON with sources, destinations and routes; `-` reads standard input. Settings of the
+    /// server in it are ignored, so the file of `serve` can be used
     file: PathBuf,
     /// Include deletions of resources that the file does not contain
     #[arg(long)]
@@ -47,11 +49,22 @@ pub(crate) struct DiffArgs {
 }
 
 pub(super) async fn run(args: &ApplyArgs) -> Result<(), CliError> {
-    let document = read_config(&args.file).map_err(CliError::settings)?;
-    let call = calls::apply_configuration(&document)
+    let document = read_document(&args.file)?;
+    let settings = document.settings().map_err(CliError::settings)?;
+    let ignored = document.server_sections();
+    if !ignored.is_empty() {
+        output::note(&format!(
+            "note: ignored, as settings of the server: {}; `surehook reload` applies those of a running gateway",
+            ignored.join(", ")
+        ));
+    }
+    let Settings { sources, destinations, routes, .. } = settings;
+    let call = calls::apply_configuration(&ConfigurationDocument { sources, destinations, routes })
         .query_some("prune", args.prune.then_some("true"))
         .query_some("dry_run", args.dry_run.then_some("true"));
-    let report = ApiClient::new(&args.remote)?.call(call).await?;
+    let report = ApiClient::new(&args.remote)?.call(call).await;
+    let located = |detail: &str| document.error(detail).to_string();
+    let report = report.map_err(|error: CliError| error.describe_refusal(located))?;
     if args.remote.json {
         output::print_line(json!(report))?;
     } else {
@@ -67,17 +80,10 @@ pub(super) async fn diff(args: DiffArgs) -> Result<(), CliError> {
     run(&ApplyArgs { file, prune, dry_run: true, remote }).await
 }
 
-fn read_config(file: &Path) -> anyhow::Result<ConfigurationDocument> {
-    let text = files::read_text(file)?;
-    let is_json = file.extension().is_some_and(|extension| extension == "json");
-    // TOML never starts with a brace, so standard input may be either.
-    let is_json = is_json || text.trim_start().starts_with('{');
-    let context = || format!("in {}", file.display());
-    if is_json {
-        serde_json::from_str(&text).with_context(context)
-    } else {
-        toml::from_str(&text).with_context(context)
-    }
+fn read_document(file: &Path) -> Result<SettingsDocument, CliError> {
+    let name =
+        if file == Path::new("-") { "standard input".into() } else { file.display().to_string() };
+    Ok(SettingsDocument::new(name, files::read_text(file).map_err(CliError::settings)?))
 }
 
 fn print_report(report: &ApplyResponse) -> Result<(), CliError> {

@@ -24,7 +24,7 @@ use crate::{
     cli::LocalArgs,
     error::CliError,
     output,
-    settings::{self, Settings, environment, flatten, variable_name},
+    settings::{self, Settings, document::SettingsDocument, environment, flatten, variable_name},
 };
 
 #[derive(Debug, Subcommand)]
@@ -37,6 +37,8 @@ pub(crate) enum ConfigCommand {
         #[command(flatten)]
         local: LocalArgs,
     },
+    /// Print the JSON Schema of the settings file, for completion and checks in editors
+    Schema,
     /// Check a settings file, and its filters on recent events
     Check {
         /// Settings file
@@ -53,6 +55,7 @@ pub(crate) enum ConfigCommand {
 pub(super) async fn run(command: &ConfigCommand) -> Result<(), CliError> {
     match command {
         ConfigCommand::Show { origin, local } => show(local, *origin),
+        ConfigCommand::Schema => output::print_line(settings::json_schema()),
         ConfigCommand::Check { file, data, json } => check_file(file, data.as_deref(), *json).await,
     }
 }
@@ -63,12 +66,9 @@ fn show(local: &LocalArgs, origin: bool) -> Result<(), CliError> {
     for warning in &settings.warnings {
         output::note(&format!("warning: {warning}"));
     }
-    let file = settings::settings_file(&args);
-    let in_file = match &file {
-        Some(path) => json!(settings::read_file(path).map_err(CliError::settings)?),
-        None => Value::Null,
-    };
-    let origins = SettingOrigins { args: &args, file: file.as_deref(), in_file: &in_file };
+    let file = settings::settings_file(&args).map(|path| SettingsDocument::read(&path));
+    let file = file.transpose().map_err(CliError::settings)?;
+    let origins = SettingOrigins { args: &args, file: file.as_ref() };
     let mut rows = Vec::new();
     for (key, value) in flatten(&mask_settings(&settings)?) {
         let from = origins.find(&key);
@@ -96,8 +96,7 @@ fn mask_settings(settings: &Settings) -> Result<Value, CliError> {
 /// The possible origins of settings.
 struct SettingOrigins<'a> {
     args: &'a ServeArgs,
-    file: Option<&'a Path>,
-    in_file: &'a Value,
+    file: Option<&'a SettingsDocument>,
 }
 
 impl SettingOrigins<'_> {
@@ -112,16 +111,16 @@ impl SettingOrigins<'_> {
         if environment(&variable).is_some() {
             return variable;
         }
-        let path = format!("/{}", key.replace('.', "/"));
-        match self.file {
-            Some(file) if self.in_file.pointer(&path).is_some() => file.display().to_string(),
-            Some(_) | None => "default".to_owned(),
+        match self.file.filter(|file| file.has(key)) {
+            Some(file) => file.place_of(key),
+            None => "default".to_owned(),
         }
     }
 }
 
 async fn check_file(file: &Path, data: Option<&Path>, as_json: bool) -> Result<(), CliError> {
-    let settings = Settings::from_file(file).map_err(CliError::settings)?;
+    let document = SettingsDocument::read(file).map_err(CliError::settings)?;
+    let settings = Settings::from_document_alone(&document).map_err(CliError::settings)?;
     let of_settings = || StoreLocation::of_settings(&settings);
     let location = data.map_or_else(of_settings, |data| StoreLocation::Folder(data.to_owned()));
     let mut configuration = Configuration::default();
@@ -136,6 +135,9 @@ async fn check_file(file: &Path, data: Option<&Path>, as_json: bool) -> Result<(
     let ConfigCheckReport { mut problems, warnings: key_warnings, mut unset } =
         check(&stored, &configuration, &addresses, &settings.allow_exec, has_public_url);
     problems.extend(forbidden.map(|error| error.to_string()));
+    for problem in &mut problems {
+        *problem = document.error(problem).to_string();
+    }
     let keys = [settings.media.access_key, settings.media.secret_key];
     for key in keys.into_iter().flatten() {
         if let Err(SecretError::Unset { name }) = key.resolve(&environment) {
@@ -158,7 +160,7 @@ async fn check_file(file: &Path, data: Option<&Path>, as_json: bool) -> Result<(
     if let Some(problem) = problems.first() {
         let more = problems.len() - 1;
         let rest = if more > 0 { format!(" (and {more} more)") } else { String::new() };
-        return Err(CliError::settings(anyhow!("{}: {problem}{rest}", file.display())));
+        return Err(CliError::settings(anyhow!("{problem}{rest}")));
     }
     for warning in &warnings {
         output::note(&format!("warning: {warning}"));

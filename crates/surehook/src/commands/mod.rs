@@ -15,6 +15,7 @@ mod evolution;
 mod export;
 mod files;
 mod generated_documents;
+mod healthcheck;
 mod idempotency;
 mod init;
 mod list;
@@ -22,6 +23,7 @@ mod listen;
 mod mcp;
 mod nodes;
 mod quarantine;
+mod reload;
 mod replay;
 mod requests;
 mod restore;
@@ -65,6 +67,8 @@ pub(crate) enum Command {
     Apply(apply::ApplyArgs),
     /// Preview what `apply` would change; exit code 9 if there are changes
     Diff(apply::DiffArgs),
+    /// Apply the settings file of a running gateway again, as SIGHUP does
+    Reload(reload::ReloadArgs),
     /// Print the configuration as a file for `apply`
     Export(export::ExportArgs),
     /// List and inspect events
@@ -119,6 +123,8 @@ pub(crate) enum Command {
     Nodes(nodes::NodesArgs),
     /// Diagnose problems with settings, data folder or database, and destinations; exit code 8 if there are any
     Doctor(doctor::DoctorArgs),
+    /// Check whether the gateway on this machine takes requests; for containers
+    Healthcheck(healthcheck::HealthcheckArgs),
     /// Back up the database to a file, even while the gateway runs
     Backup(backup::BackupArgs),
     /// Restore the database from a backup; the gateway must be stopped
@@ -169,6 +175,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), CliError> {
         Command::Demo(args) => demo::run(&args).await,
         Command::Apply(args) => apply::run(&args).await,
         Command::Diff(args) => apply::diff(args).await,
+        Command::Reload(args) => reload::run(&args).await,
         Command::Export(args) => export::run(&args).await,
         Command::Events(command) => events::run(command).await,
         Command::Dlq(command) => dlq::run(command).await,
@@ -190,6 +197,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), CliError> {
         Command::Clock(command) => clock::run(command).await,
         Command::Nodes(args) => nodes::run(&args).await,
         Command::Doctor(args) => doctor::run(&args).await,
+        Command::Healthcheck(args) => healthcheck::run(&args).await,
         Command::Backup(args) => backup::run(&args).await,
         Command::Restore(args) => restore::run(&args),
         Command::SecretKey(command) => secret_key::run(&command).await,

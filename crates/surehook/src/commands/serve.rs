@@ -13,13 +13,18 @@ use surehook_engine::{
     ConfigChangeError, Engine, EngineParts, NodeIdentity,
     apply::{DesiredConfiguration, plan_changes},
     system::{SystemClock, SystemRng},
-    variables::ConfigOrigin,
 };
 use surehook_guard::{address::AddressPolicy, connect::SystemResolver};
 use surehook_messaging::media::BucketSpecError;
-use surehook_server::{ServerState, hash_token, new_token, server};
+use surehook_server::{
+    ServerState, SettingsReloader, hash_token, new_token, server,
+    tls::{CertificateError, ListenerTls},
+};
 use surehook_types::{rng::new_id, time::Clock};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::{
+    signal::unix::{Signal, SignalKind, signal},
+    sync::Mutex,
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -28,10 +33,12 @@ use crate::{
     error::CliError,
     file_limit::{FileBudget, raise_file_limit},
     logging, output,
-    settings::{Settings, environment},
+    reload::{FileReloader, SettingValues, reloadable},
+    settings::{self, Settings, environment},
+    systemd::ServiceManager,
 };
 
-#[derive(Debug, Default, Args)]
+#[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ServeArgs {
     /// Settings file [default: surehook.toml, if it exists]
     #[arg(long, env = "SUREHOOK_CONFIG")]
@@ -65,7 +72,10 @@ const DEMO_SETTINGS: &str = r#"
 
 pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
     let settings = Settings::load(args).map_err(CliError::settings)?;
-    logging::start(&settings.log, &settings.log_format);
+    let log = logging::start(&settings.log, &settings.log_format);
+    // Before anything that takes time: the default of SIGHUP ends the process.
+    let hangups = signal(SignalKind::hangup())?;
+    let manager = ServiceManager::from_environment();
     let files = raise_and_divide_file_limit(&settings);
     for warning in &settings.warnings {
         tracing::warn!("{warning}");
@@ -77,10 +87,12 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
         })
         .map_err(CliError::settings)?;
     let address = listener.local_addr()?;
+    let tls =
+        load_tls(&settings).map_err(|error| CliError::settings(settings::locate(args, &error)))?;
     let open = OpenStore::open(&settings).await?;
     let store = open.store();
     let engine = start_engine(&settings, files, address, &open).await?;
-    let has_demo_source = configure(&engine, &settings).await?;
+    let has_demo_source = configure(&engine, &settings, args).await?;
     // After everything that can fail: a token that was stored but never shown would lock everyone out.
     let access = prepare_access(&*store).await?;
     let draining = CancellationToken::new();
@@ -95,8 +107,9 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
         true => Some(state.create_login_link().await?.0),
         false => None,
     };
+    let base = format!("{}://{address}", if tls.is_some() { "https" } else { "http" });
     print_welcome(
-        address,
+        &base,
         &settings,
         access.new_token.as_deref(),
         login.as_deref(),
@@ -105,11 +118,27 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
 
     let grace = settings.shutdown_grace.0;
     let stop = CancellationToken::new();
-    let server = tokio::spawn(server::serve(listener, state, stop.clone(), grace));
+    let reloader = Arc::new(FileReloader {
+        args: args.clone(),
+        engine: Arc::clone(&engine),
+        tls: tls.clone(),
+        log,
+        manager: Arc::clone(&manager),
+        values: Mutex::new(SettingValues::new(&settings)),
+    });
+    state.set_reloader(Arc::clone(&reloader) as Arc<dyn SettingsReloader>);
+    if let Some(tls) = &tls {
+        tokio::spawn(Arc::clone(tls).follow_files(stop.clone()));
+    }
+    let server = tokio::spawn(server::serve(listener, tls, state, stop.clone(), grace));
+    tokio::spawn(reload_on_hangup(hangups, reloader));
+    tokio::spawn(Arc::clone(&manager).feed_watchdog(stop.clone()));
+    manager.announce_ready("Ready");
     let failure = tokio::select! {
         signal = wait_for_signal() => signal.map(|()| None)?,
         reason = store.wait_for_failure() => Some(reason),
     };
+    manager.announce_stop();
     draining.cancel();
     if let Some(reason) = failure {
         stop.cancel();
@@ -129,6 +158,18 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
     match store.health().failure {
         Some(reason) => Err(store_failure(&reason)),
         None => Ok(()),
+    }
+}
+
+fn load_tls(settings: &Settings) -> Result<Option<Arc<ListenerTls>>, CertificateError> {
+    let Some(files) = settings.certificate_files() else { return Ok(None) };
+    Ok(Some(ListenerTls::new(files.load()?)))
+}
+
+/// Applies the settings file whenever SIGHUP comes. Several at once count as one.
+async fn reload_on_hangup(mut hangups: Signal, reloader: Arc<FileReloader>) {
+    while hangups.recv().await.is_some() {
+        reloader.reload_and_log().await;
     }
 }
 
@@ -262,7 +303,11 @@ fn admin_token(token: &str, name: &str) -> ApiToken {
 
 /// Applies the configuration of the settings, or the demo if neither the settings nor the store have one.
 /// Returns whether the demo source exists.
-async fn configure(engine: &Arc<Engine>, settings: &Settings) -> Result<bool, CliError> {
+async fn configure(
+    engine: &Arc<Engine>,
+    settings: &Settings,
+    args: &ServeArgs,
+) -> Result<bool, CliError> {
     let mut desired = settings.desired_configuration();
     let nothing_desired =
         desired.sources.is_empty() && desired.destinations.is_empty() && desired.routes.is_empty();
@@ -271,18 +316,20 @@ async fn configure(engine: &Arc<Engine>, settings: &Settings) -> Result<bool, Cl
         let demo: Settings = toml::from_str(DEMO_SETTINGS)?;
         desired = demo.desired_configuration();
     }
-    apply_configuration(engine, desired).await.map_err(CliError::settings)?;
+    let applied = apply_configuration(engine, settings, desired).await;
+    applied.map_err(|error| CliError::settings(settings::locate(args, &error)))?;
     let configuration = engine.store().load_configuration().await?;
     Ok(configuration.sources.iter().any(|source| source.spec.name.as_str() == "demo"))
 }
 
 async fn apply_configuration(
     engine: &Arc<Engine>,
+    settings: &Settings,
     desired: DesiredConfiguration,
 ) -> Result<(), ConfigChangeError> {
     let (rng, now) = (engine.rng(), engine.clock().now());
     let applied = engine
-        .change_from::<_, ConfigChangeError>(ConfigOrigin::SettingsFile, |configuration| {
+        .apply_settings::<_, ConfigChangeError>(reloadable(settings), |configuration| {
             Ok(plan_changes(configuration, desired.clone(), rng, now))
         })
         .await?;
@@ -293,13 +340,12 @@ async fn apply_configuration(
 }
 
 fn print_welcome(
-    address: SocketAddr,
+    base: &str,
     settings: &Settings,
     first_token: Option<&str>,
     login: Option<&str>,
     has_demo_source: bool,
 ) -> Result<(), CliError> {
-    let base = format!("http://{address}");
     let token = match first_token {
         Some(token) => format!("{token}  (shown once, stored as a hash)"),
         None => "unchanged".to_owned(),

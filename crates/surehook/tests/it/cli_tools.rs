@@ -148,8 +148,8 @@ async fn config_show_prints_origins_and_config_check_reports_errors() {
     for (key, value, origin) in [
         ("data", "\"d\"", "--data"),
         ("listen", "\"127.0.0.1:1\"", "SUREHOOK_LISTEN"),
-        ("log", "\"warn\"", "surehook.toml"),
-        ("limits.connections_max", "7", "surehook.toml"),
+        ("log", "\"warn\"", "surehook.toml:1"),
+        ("limits.connections_max", "7", "surehook.toml:4"),
         ("limits.body_bytes_max", "1048576", "default"),
         ("log_format", "\"auto\"", "default"),
     ] {
@@ -172,6 +172,7 @@ async fn config_show_prints_origins_and_config_check_reports_errors() {
         let bad = run_surehook(folder.path(), &["config", "check", "bad.toml"], &[]).await;
         assert_eq!(bad.code, Some(78), "case: {name}: {bad:?}");
         assert!(bad.stderr.contains(expected), "case: {name}: {bad:?}");
+        assert!(bad.stderr.contains("error: bad.toml:"), "case: {name}: {bad:?}");
     }
     let unset = "[[sources]]\nname = \"a\"\nverify = { token = { header = \"x\" } }\nsecrets = [\"env:NOT_HERE\"]";
     fs::write(folder.path().join("unset.toml"), unset).unwrap();

@@ -150,3 +150,43 @@ async fn export_masks_literal_secrets_and_lists_them() {
     assert!(diff.stdout.contains("headers: secret changed"), "{diff:?}");
     assert!(!diff.stdout.contains("hunter"), "{diff:?}");
 }
+
+#[tokio::test]
+async fn apply_and_diff_take_the_file_of_serve_and_say_what_they_ignore() {
+    let gateway = Gateway::start_with(&route_settings("https://example.com/old", "")).await;
+    let file = std::fs::read_to_string(gateway.folder().join("surehook.toml")).unwrap();
+    let next = file.replace("/old", "/new");
+    std::fs::write(gateway.folder().join("next.toml"), format!("log = \"warn\"\n{next}")).unwrap();
+
+    let unchanged = gateway.cli(&["diff", "surehook.toml"]).await;
+    let diff = gateway.cli(&["diff", "next.toml"]).await;
+    let applied = gateway.cli(&["apply", "next.toml"]).await;
+
+    assert_eq!((unchanged.code, &*unchanged.stdout), (Some(0), ""), "{unchanged:?}");
+    assert_eq!((diff.code, applied.code), (Some(9), Some(0)), "{diff:?} {applied:?}");
+    for output in [&diff, &applied] {
+        let note = "ignored, as settings of the server: allow_networks, log; `surehook reload`";
+        assert!(output.stderr.contains(note), "{output:?}");
+        assert!(output.stdout.contains("~ destination out\n"), "{output:?}");
+    }
+    let out = gateway.get("/destinations/out").await.expect(200).json();
+    assert_eq!(out["url"], "https://example.com/new");
+}
+
+#[tokio::test]
+async fn refused_file_is_named_with_line_and_column() {
+    let gateway = Gateway::start().await;
+    for (text, code, expected) in [
+        ("[[sources]]\nname = 5", 78, "next.toml:2:8: sources.0.name: "),
+        (
+            "[[destinations]]\nname = \"out\"\nurl = \"ftp://example.com/\"",
+            5,
+            "next.toml:3:7: destination `out`: url: ",
+        ),
+    ] {
+        std::fs::write(gateway.folder().join("next.toml"), text).unwrap();
+        let refused = gateway.cli(&["apply", "next.toml"]).await;
+        assert_eq!(refused.code, Some(code), "{refused:?}");
+        assert!(refused.stderr.contains(expected), "{refused:?}");
+    }
+}

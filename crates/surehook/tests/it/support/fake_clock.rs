@@ -151,7 +151,7 @@ impl FakeClockGateway {
         let stop = CancellationToken::new();
         let limits = ServerLimits::default();
         let app = ServerState::new(Arc::clone(&engine), limits, vec![token], stop.clone());
-        tokio::spawn(server::serve(listener, app, stop.clone(), Duration::from_secs(1)));
+        tokio::spawn(server::serve(listener, None, app, stop.clone(), Duration::from_secs(1)));
         Self { clock, address, client: Client::new(), stop, engine, folder }
     }
 

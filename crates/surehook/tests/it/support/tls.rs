@@ -11,17 +11,20 @@ use std::{
 use bytes::Bytes;
 use data_encoding::BASE64;
 use http::{Request, Response};
-use http_body_util::Full;
-use hyper::{body::Incoming, service::service_fn};
+use http_body_util::{BodyExt as _, Full};
+use hyper::{body::Incoming, client::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
     KeyPair, KeyUsagePurpose,
 };
 use rustls::{
-    RootCertStore, ServerConfig,
+    ClientConfig, RootCertStore, ServerConfig,
+    client::Resumption,
     crypto::ring,
-    pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer},
+    pki_types::{
+        CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, pem::PemObject as _,
+    },
     server::WebPkiClientVerifier,
 };
 use tokio::{
@@ -29,7 +32,9 @@ use tokio::{
     net::{TcpListener, TcpStream},
     task::JoinHandle,
 };
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{TlsAcceptor, TlsConnector};
+
+use super::client::HttpResponse;
 
 pub(crate) struct CertificateAuthority(CertifiedIssuer<'static, KeyPair>);
 
@@ -84,6 +89,61 @@ impl CertificateAuthority {
 
 fn pem(label: &str, der: &[u8]) -> String {
     format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", BASE64.encode(der))
+}
+
+/// A client that trusts the certificates of one authority.
+pub(crate) struct TlsClient(TlsConnector);
+
+impl TlsClient {
+    /// `root` is the certificate of the authority in PEM.
+    pub(crate) fn new(root: &str, protocols: &[&str]) -> Self {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(root.as_bytes()).unwrap()).unwrap();
+        let mut config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
+        // A resumed session would show the certificate of its first connection.
+        config.resumption = Resumption::disabled();
+        Self(TlsConnector::from(Arc::new(config)))
+    }
+
+    /// Sends one HTTP/1.1 request over a new connection to the server of this name; returns the head of
+    /// the response with its body to read, and the certificate of the server.
+    pub(crate) async fn open(
+        &self,
+        address: SocketAddr,
+        name: &str,
+        mut request: Request<Full<Bytes>>,
+    ) -> std::io::Result<(Response<Incoming>, Vec<u8>)> {
+        let stream = TcpStream::connect(address).await?;
+        let server = ServerName::try_from(name.to_owned()).unwrap();
+        let stream = self.0.connect(server, stream).await?;
+        let session = stream.get_ref().1;
+        assert_eq!(session.alpn_protocol(), Some(&b"http/1.1"[..]));
+        let certificate = session.peer_certificates().unwrap()[0].to_vec();
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(stream)).await.map_err(std::io::Error::other)?;
+        tokio::spawn(connection);
+        request.headers_mut().entry("host").or_insert(name.parse().unwrap());
+        let response = sender.send_request(request).await.map_err(std::io::Error::other)?;
+        Ok((response, certificate))
+    }
+
+    /// Like [`Self::open`], and reads the body.
+    pub(crate) async fn send(
+        &self,
+        address: SocketAddr,
+        name: &str,
+        request: Request<Full<Bytes>>,
+    ) -> std::io::Result<(HttpResponse, Vec<u8>)> {
+        let (response, certificate) = self.open(address, name, request).await?;
+        let (head, body) = response.into_parts();
+        let body = body.collect().await.map_err(std::io::Error::other)?.to_bytes();
+        Ok((HttpResponse { status: head.status, headers: head.headers, body }, certificate))
+    }
 }
 
 /// A destination at `https://127.0.0.1` that responds 200. Stops when dropped.

@@ -18,6 +18,8 @@ pub(crate) enum Tool {
     Faketime,
     Interpreters,
     Nginx,
+    Packaging,
+    Proxies,
     Redis,
     Vendors,
 }
@@ -31,6 +33,8 @@ impl Tool {
             Self::Faketime => "faketime",
             Self::Interpreters => "interpreters",
             Self::Nginx => "nginx",
+            Self::Packaging => "packaging",
+            Self::Proxies => "proxies",
             Self::Redis => "redis",
             Self::Vendors => "vendors",
         }
@@ -51,6 +55,11 @@ impl Tool {
                     && ["ruby", "sidekiq", "php"].into_iter().all(is_program)
             }
             Self::Nginx => target().join("nginx/nginx").exists(),
+            Self::Packaging => {
+                let is_program = |name: &str| Command::new(name).arg("--version").output().is_ok();
+                is_program("systemd-analyze") && packaging_tool("taplo").exists()
+            }
+            Self::Proxies => proxy_program("caddy").is_some() && proxy_program("nginx").is_some(),
             Self::Redis => redis_server().is_some(),
             Self::Vendors => vendor_file("python").exists() && vendor_file("node").exists(),
         }
@@ -106,6 +115,33 @@ pub(crate) fn faketime_library() -> String {
         true => target().join("faketime/libfaketime.so.1").display().to_string(),
         false => String::new(),
     }
+}
+
+/// A program that checks packages.
+pub(crate) fn packaging_tool(name: &str) -> PathBuf {
+    target().join("packaging/bin").join(name)
+}
+
+/// Caddy or nginx, if `scripts/setup` found or unpacked it.
+pub(crate) fn proxy_program(name: &str) -> Option<PathBuf> {
+    Some(target().join("proxies").join(name)).filter(|path| path.exists())
+}
+
+/// Whether this system has user namespaces; scripts/test reports those that have not.
+pub(crate) fn can_unshare() -> bool {
+    let mut unshare = Command::new("unshare");
+    unshare.args([
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "--net",
+        "ip",
+        "link",
+        "set",
+        "lo",
+        "up",
+    ]);
+    unshare.output().is_ok_and(|output| output.status.success())
 }
 
 pub(super) fn chromium() -> Option<PathBuf> {

@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context as _, anyhow, ensure};
+use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use surehook_engine::tls::client_config_of_file;
 use surehook_types::{redact::MASK, time::HumanDuration};
@@ -191,7 +192,7 @@ fn is_on_this_machine(server: &str, parameters: &[String]) -> bool {
 }
 
 /// How the database is used; docs/reference/settings.md is the reference.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct PostgresSettings {
     /// Gateways with different projects can share a database: the tables are in the schema

@@ -49,6 +49,7 @@ pub(crate) struct Settings {
     /// Data folder.
     pub(crate) data: PathBuf,
     /// PostgreSQL database to use instead of a data folder, for several nodes.
+    #[schemars(with = "Option<String>")]
     pub(crate) database: Option<DatabaseUrl>,
     pub(crate) postgres: PostgresSettings,
     /// Name of this process in lists of nodes. Not set: the name of the machine.

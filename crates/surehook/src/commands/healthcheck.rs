@@ -50,7 +50,7 @@ pub(crate) struct HealthcheckArgs {
 
 pub(super) async fn run(args: &HealthcheckArgs) -> Result<(), CliError> {
     let HealthcheckArgs { live, config, listen } = args;
-    let serve = ServeArgs { config: config.clone(), data: None, listen: *listen };
+    let serve = ServeArgs { config: config.clone(), listen: *listen, ..ServeArgs::default() };
     let settings = Settings::load(&serve).map_err(CliError::settings)?;
     let address = local_address(settings.listen);
     let path = if *live { "/livez" } else { "/readyz" };

@@ -12,7 +12,7 @@ use crate::{
 };
 
 #[derive(Debug, Args)]
-#[command(mut_arg("data", |data| data.hide(true)))]
+#[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
 pub(crate) struct ReloadArgs {
     #[command(flatten)]
     remote: GatewayArgs,

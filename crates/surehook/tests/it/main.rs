@@ -54,6 +54,7 @@ mod messages;
 mod one_shot;
 mod openapi;
 mod pacing;
+mod packaging;
 mod presets;
 mod presets_whatsapp;
 mod provider_certificates;

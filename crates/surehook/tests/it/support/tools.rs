@@ -124,7 +124,8 @@ pub(crate) fn packaging_tool(name: &str) -> PathBuf {
 
 /// Caddy or nginx, if `scripts/setup` found or unpacked it.
 pub(crate) fn proxy_program(name: &str) -> Option<PathBuf> {
-    Some(target().join("proxies").join(name)).filter(|path| path.exists())
+    let folder = if name == "nginx" { "nginx" } else { "proxies" };
+    Some(target().join(folder).join(name)).filter(|path| path.exists())
 }
 
 /// Whether this system has user namespaces; scripts/test reports those that have not.

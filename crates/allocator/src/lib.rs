@@ -15,7 +15,8 @@ pub fn map_large_blocks() {
     }
 }
 
-/// Does nothing: other C libraries have no such limit.
+/// Does nothing: musl always gives large blocks a mapping of their own, and other C libraries have no such
+/// limit.
 #[cfg(not(all(target_os = "linux", target_env = "gnu")))]
 pub fn map_large_blocks() {}
 

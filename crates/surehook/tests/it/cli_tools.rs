@@ -113,7 +113,7 @@ async fn read_only_commands_work_on_data_folder_without_gateway() {
         }
     }
     for (name, args, code, expected) in [
-        ("writes", &["dlq", "replay", &*delivery, "--data", "data"][..], 5, "--data is read-only"),
+        ("writes", &["dlq", "replay", &*delivery, "--data", "data"][..], 5, "read-only"),
         ("no folder", &["events", "list", "--data", "nowhere"], 4, "nowhere"),
         (
             "not there",

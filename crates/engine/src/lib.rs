@@ -361,7 +361,7 @@ impl Engine {
         self: &Arc<Self>,
         plan: impl Fn(&Configuration) -> Result<(Vec<ConfigChange>, T), E>,
     ) -> Result<T, E> {
-        self.change_from(ConfigOrigin::Api, None, plan).await
+        self.change_from(ConfigOrigin::Api, plan).await
     }
 
     /// Changes the configuration as the settings file does, which may reference every variable, and
@@ -371,12 +371,20 @@ impl Engine {
         settings: ReloadableSettings,
         plan: impl Fn(&Configuration) -> Result<(Vec<ConfigChange>, T), E>,
     ) -> Result<T, E> {
-        self.change_from(ConfigOrigin::SettingsFile, Some(Arc::new(settings)), plan).await
+        self.change_with(ConfigOrigin::SettingsFile, Some(Arc::new(settings)), plan).await
     }
 
-    /// Like [`Self::change`], with the permissions of another origin, and with other settings from then
-    /// on.
-    async fn change_from<T, E: From<ConfigChangeError>>(
+    /// Like [`Self::change`], with the permissions of another origin.
+    pub async fn change_from<T, E: From<ConfigChangeError>>(
+        self: &Arc<Self>,
+        origin: ConfigOrigin,
+        plan: impl Fn(&Configuration) -> Result<(Vec<ConfigChange>, T), E>,
+    ) -> Result<T, E> {
+        self.change_with(origin, None, plan).await
+    }
+
+    /// Like [`Self::change_from`], and with other settings from then on.
+    async fn change_with<T, E: From<ConfigChangeError>>(
         self: &Arc<Self>,
         origin: ConfigOrigin,
         settings: Option<Arc<ReloadableSettings>>,

@@ -136,6 +136,9 @@ pub struct DestinationSpec {
     /// Trusted certificates and client certificate.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::option")]
     pub tls: Option<Box<TlsSpec>>,
+    /// Name of a destination of kind `http` that gets a report of each delivery that dies here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub on_dead: Option<Name>,
     /// Status rules that take precedence over the default classification; the first match decides.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "object::each")]
     #[schemars(length(max = STATUS_RULES_MAX))]
@@ -314,6 +317,7 @@ impl DestinationSpec {
             auth: None,
             proxy: None,
             tls: None,
+            on_dead: None,
             rules: Vec::new(),
         }
     }

@@ -10,6 +10,7 @@ use std::{
 
 use http::{HeaderMap, Uri};
 use surehook_core::{
+    callback::{Callback, DeliveryEnd},
     destination::{
         Destination, DestinationSpec, DestinationSpecError, Transport,
         auth::AuthConfig,
@@ -68,11 +69,13 @@ pub(crate) struct RouteTarget {
     pub(crate) lane: Option<Arc<Lane>>,
     /// Order and delay of a destination without a lane: they apply to waiting deliveries, too.
     rules_without_lane: Option<Arc<LaneConfig>>,
+    /// Where the death of a delivery is reported.
+    pub(crate) on_dead: Option<Arc<Callback>>,
 }
 
 impl RouteTarget {
     pub(crate) fn of_lane(lane: Arc<Lane>) -> Self {
-        Self { destination: lane.id(), lane: Some(lane), rules_without_lane: None }
+        Self { destination: lane.id(), lane: Some(lane), rules_without_lane: None, on_dead: None }
     }
 
     /// How long a new delivery waits before its first attempt.
@@ -156,6 +159,10 @@ pub enum ConfigError {
         "destination `{0}` is of kind origin, which stands for all URLs of a host: no route may lead to it; add a destination with the whole URL"
     )]
     RouteToOrigin(String),
+    #[error(
+        "destination `{0}`: `on_dead` must name another destination of kind http, and `{1}` is none"
+    )]
+    NoReportsOfDead(String, String),
     #[error("source `{0}`: this name is reserved; choose another one")]
     Reserved(String),
     #[error("source `{0}` is built in: it cannot be deleted or replaced")]
@@ -253,6 +260,7 @@ pub fn check_configuration(
     let (routes, _) = build_routes(configuration, &JqFilterSet::default());
     routes.into_iter().try_for_each(|route| route.map(drop))?;
     check_origins(configuration)?;
+    check_reports_of_dead(configuration)?;
     configuration.sources.iter().try_for_each(|source| check_sync(&source.spec, configuration))
 }
 
@@ -266,6 +274,23 @@ fn check_origins(configuration: &Configuration) -> Result<(), ConfigError> {
         Some(route) => Err(ConfigError::RouteToOrigin(route.spec.to.to_string())),
         None => Ok(()),
     }
+}
+
+/// Refuses reports of dead deliveries to a destination that does not exist or takes no webhooks.
+fn check_reports_of_dead(configuration: &Configuration) -> Result<(), ConfigError> {
+    for DestinationSpec { name, on_dead, .. } in
+        configuration.destinations.iter().map(|stored| &stored.spec)
+    {
+        let Some(to) = on_dead else { continue };
+        let mut others =
+            configuration.destinations.iter().filter(|stored| stored.spec.name != *name);
+        let takes_reports = others
+            .any(|stored| stored.spec.name == *to && stored.spec.kind == DestinationKind::Http);
+        if !takes_reports {
+            return Err(ConfigError::NoReportsOfDead(name.to_string(), to.to_string()));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses `sync` with a destination that no route leads to: its senders would wait in vain.
@@ -535,13 +560,26 @@ fn route_target(
     lanes: &HashMap<DestinationId, Arc<Lane>>,
     configuration: &Configuration,
 ) -> RouteTarget {
-    if let Some(lane) = lanes.get(&destination) {
-        return RouteTarget::of_lane(Arc::clone(lane));
-    }
     let stored = configuration.destinations.iter().find(|stored| stored.id == destination);
+    let on_dead = stored.and_then(|stored| report_of_dead(&stored.spec, configuration));
+    if let Some(lane) = lanes.get(&destination) {
+        return RouteTarget { on_dead, ..RouteTarget::of_lane(Arc::clone(lane)) };
+    }
     // Invalid rules were refused when they were stored.
     let rules_without_lane = stored.and_then(|stored| stored.spec.lane().ok()).map(Arc::new);
-    RouteTarget { destination, lane: None, rules_without_lane }
+    RouteTarget { destination, lane: None, rules_without_lane, on_dead }
+}
+
+/// The callback of deliveries to this destination: it reports those that die.
+fn report_of_dead(spec: &DestinationSpec, configuration: &Configuration) -> Option<Arc<Callback>> {
+    let name = spec.on_dead.as_ref()?;
+    let to = configuration.destinations.iter().find(|stored| stored.spec.name == *name)?;
+    Some(Arc::new(Callback {
+        destination: to.id,
+        path: String::new(),
+        query: None,
+        on: vec![DeliveryEnd::Dead],
+    }))
 }
 
 /// The source, and what its senders wait for. A source whose senders would wait in vain is invalid.
@@ -576,6 +614,7 @@ impl ConfigError {
             | Self::Source(..)
             | Self::Destination(..)
             | Self::RouteToOrigin(..)
+            | Self::NoReportsOfDead(..)
             | Self::Reserved(..)
             | Self::BuiltIn(..)
             | Self::DuplicateName(..)

@@ -360,7 +360,7 @@ impl Engine {
             if reaches_none && !is_repeated {
                 let body =
                     NewDeliveryBody { delivery, route: route.id, body: None, filter_failed: true };
-                planned.push(plan_failed_delivery(&payload.body, target, body));
+                planned.push(plan_failed_delivery(context, &payload.body, target, body));
             } else {
                 unrouted.push(SkippedRoute { to: route.to.clone(), reason });
             }
@@ -402,7 +402,7 @@ fn plan_delivery(
         claim: None,
         delay,
         order_key,
-        callback: None,
+        callback: report_of_dead(context, target),
     };
     reserve_slot(new, target, body.len(), transformed)
 }
@@ -411,6 +411,7 @@ fn plan_delivery(
 /// filter again and reports its error, so that the event is a dead letter, which can be replayed once the
 /// route is fixed. It has no ordering key: nothing waits for an event that may not be sent at all.
 fn plan_failed_delivery(
+    context: &RequestContext<'_>,
     original: &Bytes,
     target: &RouteTarget,
     body: NewDeliveryBody,
@@ -421,9 +422,15 @@ fn plan_failed_delivery(
         claim: None,
         delay: Duration::ZERO,
         order_key: None,
-        callback: None,
+        callback: report_of_dead(context, target),
     };
     reserve_slot(new, target, original.len(), Some(body))
+}
+
+/// The callback that reports the death of a delivery. A report is an event of the outbox: its own death
+/// must not cause another one.
+fn report_of_dead(context: &RequestContext<'_>, target: &RouteTarget) -> Option<Arc<Callback>> {
+    if context.source.is_outbox() { None } else { target.on_dead.clone() }
 }
 
 fn reserve_slot(

@@ -155,3 +155,38 @@ async fn invalid_group_filters_are_rejected() {
     let request = json!({ "verb": "retry_failed", "filter": { "group": id }, "dry_run": true });
     assert_eq!(gateway.post("/replays", &request).await.expect(200).json()["count"], 0);
 }
+
+#[tokio::test]
+async fn death_of_a_delivery_is_reported_once_and_success_is_not() {
+    let crm = Sink::with_replies([Reply::status(422).body("unknown"), Reply::status(200)]).await;
+    // A report that dies is not reported.
+    let ops = Sink::with_replies([Reply::status(422)]).await;
+    let settings = format!(
+        "{}\n[[destinations]]\nname = \"ops\"\nurl = \"{}\"\non_dead = \"out\"\n",
+        route_settings(&crm.url(), "on_dead = \"ops\""),
+        ops.url(),
+    );
+    let gateway = Gateway::start_with(&settings).await;
+
+    let dead = gateway.post_accepted("in", "{}").await;
+    let delivery = gateway.wait_for_delivery(&dead, "dead").await;
+    let delivered = gateway.post_accepted("in", "{}").await;
+    gateway.wait_for_delivery(&delivered, "succeeded").await;
+
+    let reports = ops.wait_for_requests(1).await;
+    let report: Value = serde_json::from_slice(&reports[0].body).unwrap();
+    assert_eq!((&report["type"], &report["message_id"]), (&json!("delivery.dead"), &json!(dead)));
+    assert_eq!((&report["delivery_id"], &report["destination"]), (&delivery["id"], &json!("out")));
+    assert_eq!(report["last_attempt"]["status"], 422);
+    // The report is dead as well, and nothing follows from that.
+    gateway.wait_for_count("dead", 2).await;
+    assert_eq!((crm.count(), ops.count()), (2, 1));
+
+    for (name, to) in [("other", "absent"), ("other", "other")] {
+        let spec = json!({ "name": name, "url": crm.url(), "on_dead": to });
+        let refused = gateway.post("/destinations", &spec).await.expect(422);
+        assert!(refused.detail().contains("on_dead"), "{}", refused.detail());
+    }
+    let deleted = gateway.delete("/destinations/ops").await;
+    assert!(deleted.status.is_client_error(), "it is in use: {deleted:?}");
+}

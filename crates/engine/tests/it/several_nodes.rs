@@ -229,8 +229,12 @@ async fn listener_is_served_by_the_owner_of_the_lane_and_sent_there_by_others() 
         is_leaving: false,
     };
 
-    let elsewhere = other.listen(laptop, call(1, Vec::new())).await.unwrap_err();
-    assert!(matches!(elsewhere, LaneError::OwnedElsewhere(_)), "{elsewhere}");
+    // Until it has learned of the destination, the other node knows no lane.
+    wait_for(async || {
+        let refused = other.listen(laptop, call(1, Vec::new())).await.unwrap_err();
+        matches!(refused, LaneError::OwnedElsewhere(_)).then_some(())
+    })
+    .await;
     receive(other, "a").await.unwrap();
     let handed = owner.listen(laptop, call(1, Vec::new())).await.unwrap().deliveries;
     assert_eq!(handed.len(), 1);

@@ -465,7 +465,8 @@ impl Registry {
             return Some(RouteTarget::of_lane(Arc::clone(lane)));
         }
         let rules_without_lane = Some(Arc::clone(&self.destinations.get(&id)?.rules));
-        Some(RouteTarget { destination: id, lane: None, rules_without_lane })
+        // For messages, which have callbacks of their own.
+        Some(RouteTarget { destination: id, lane: None, rules_without_lane, on_dead: None })
     }
 
     /// A destination as it is used now.

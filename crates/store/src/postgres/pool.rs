@@ -118,7 +118,8 @@ impl Connector {
     /// Plans are made for each execution: one that was cached while the tables were empty would be used as
     /// long as the connection lives. They join by index lookups alone, as SQLite does, for which all statements
     /// are written: until a table has been analyzed, its rows are estimated too high, and reading all of them
-    /// would seem cheaper. Rows are thus locked in the order in which a batch gives them.
+    /// would seem cheaper. With little memory, `EXISTS` for many rows is not answered by reading the other table
+    /// once either, unless that is small. Rows are thus locked in the order in which a batch gives them.
     fn settings(&self, scope: &str) -> String {
         let timeout = self.statement_timeout.as_millis();
         let read_only = match (self.reads_only, scope) {
@@ -130,7 +131,9 @@ impl Connector {
             "SET {scope} search_path = \"{}\"; SET {scope} statement_timeout = {timeout};
              SET {scope} idle_in_transaction_session_timeout = {timeout};
              SET {scope} plan_cache_mode = force_custom_plan; SET {scope} enable_seqscan = off;
-             SET {scope} enable_hashjoin = off; SET {scope} enable_mergejoin = off; SET {scope} jit = off; {read_only}",
+             SET {scope} enable_hashjoin = off; SET {scope} enable_mergejoin = off;
+             SET {scope} work_mem = '1MB'; SET {scope} jit = off;
+             {read_only}",
             self.schema
         )
     }

@@ -121,7 +121,7 @@ impl RunningProxy {
             .map(|kind| format!("{kind}_temp_path {}/{kind};\n", path(folder)))
             .collect();
         let settings = format!(
-            "{user}daemon off;\npid nginx.pid;\nerror_log stderr;\nevents {{}}\nhttp {{\naccess_log off;\n{folders}{server}\n}}\n"
+            "{user}daemon off;\nmaster_process off;\npid nginx.pid;\nerror_log stderr;\nevents {{}}\nhttp {{\naccess_log off;\n{folders}{server}\n}}\n"
         );
         file("nginx.conf", &settings);
         let mut command = Command::new(proxy_program("nginx").unwrap());

@@ -11,6 +11,7 @@ use surehook_core::clock::ClockStatus;
 
 use crate::{
     ApiCall, ListResponse,
+    alerts::{AlertsResponse, TestAlertResponse},
     configuration::ApplyResponse,
     dead_letters::{DeadLetterGroupResponse, DeadReasonStats},
     deliveries::{DeliveryResponse, DeliveryWithAttempts, ReplayedAs},
@@ -45,6 +46,14 @@ fn get<T>(segments: &[&str]) -> ApiCall<T> {
 
 fn post<T>(segments: &[&str]) -> ApiCall<T> {
     ApiCall::new(Method::POST, segments)
+}
+
+pub fn list_alerts() -> ApiCall<AlertsResponse> {
+    get(&["alerts"])
+}
+
+pub fn test_alert_channel(channel: &str) -> ApiCall<TestAlertResponse> {
+    post(&["alerts", channel, "test"])
 }
 
 pub fn list_events() -> ApiCall<EventList> {

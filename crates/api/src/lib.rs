@@ -4,6 +4,7 @@
 //! the CLI read them: each function in [`calls`] describes one operation, and a [`ApiTransport`] makes
 //! the call, inside the process or over HTTP.
 
+pub mod alerts;
 pub mod calls;
 mod client;
 pub mod configuration;

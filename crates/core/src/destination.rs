@@ -4,6 +4,7 @@
 //! How responses are classified is in [`mod@crate::delivery`].
 
 pub mod auth;
+pub mod email;
 pub mod exec;
 pub mod header;
 pub mod kind;
@@ -49,6 +50,7 @@ use url::Url;
 
 use self::{
     auth::{AuthConfig, AuthSpec, AuthSpecError},
+    email::{EmailSpec, EmailSpecError, Mailbox},
     exec::{ExecConfig, ExecSpec, ExecSpecError},
     header::{HeaderTemplateError, HeaderValueSource},
     kind::{DestinationFamily, DestinationKind},
@@ -57,7 +59,10 @@ use self::{
     stream::{RedisStream, StreamSpec, StreamSpecError},
     tls::{TlsConfig, TlsSpec, TlsSpecError},
 };
-use crate::lane::{LaneConfig, OrderingSpec};
+use crate::{
+    alert::message::{AlertChannel, AlertChannelSpec, AlertChannelSpecError},
+    lane::{LaneConfig, OrderingSpec},
+};
 
 /// URL of the built-in inbox, which accepts everything and shows the latest deliveries.
 pub const BUILTIN_INBOX: &str = "builtin:inbox";
@@ -74,7 +79,8 @@ pub struct DestinationSpec {
     /// URL to which events are posted: `http://…`, `https://…`, or `builtin:inbox`. For the kind `origin`:
     /// scheme, host and port. For a messaging
     /// destination: the base URL of the service, if it has no fixed one. For a stream:
-    /// `redis://host:6379/0`, `rediss://…`, or `env:NAME` of a variable with the URL. Secret query
+    /// `redis://host:6379/0`, `rediss://…`, or `env:NAME` of a variable with the URL. For mail:
+    /// `smtp://host:587` or `smtps://host:465`. Secret query
     /// parameters, and tokens in the path (Slack, Discord …), are shown as `•••`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
@@ -93,6 +99,12 @@ pub struct DestinationSpec {
     /// What happens without a listener, for the kind `listen`.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::option")]
     pub listen: Option<ListenSpec>,
+    /// Sender and recipients, for the kind `email`.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::option")]
+    pub email: Option<Box<EmailSpec>>,
+    /// Makes it an alert channel: it gets messages about alerts.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "object::option")]
+    pub alerts: Option<Box<AlertChannelSpec>>,
     /// Retry policy.
     #[serde(default)]
     pub retry: RetrySpec,
@@ -211,6 +223,10 @@ pub enum DestinationSpecError {
     #[error("listen: {0}")]
     Listen(#[from] ListenSpecError),
     #[error("{0}")]
+    Email(#[from] EmailSpecError),
+    #[error("alerts: {0}")]
+    Alerts(#[from] AlertChannelSpecError),
+    #[error("{0}")]
     Sending(#[from] SendingSpecError),
     #[error("{0}")]
     Secret(#[from] SecretError),
@@ -233,6 +249,7 @@ pub enum Transport {
     RedisStream(Box<RedisStream>),
     /// Programs that ask for their deliveries.
     Listen(ListenConfig),
+    Email(Box<Mailbox>),
 }
 
 /// A checked destination.
@@ -257,6 +274,8 @@ pub struct Destination {
     pub tls: Option<TlsConfig>,
     /// Status rules before the default classification.
     pub rules: StatusRules,
+    /// If it is an alert channel.
+    pub alerts: Option<AlertChannel>,
 }
 
 impl Destination {
@@ -303,6 +322,8 @@ impl DestinationSpec {
             exec: None,
             stream: None,
             listen: None,
+            email: None,
+            alerts: None,
             retry: RetrySpec::default(),
             concurrency: default_concurrency(),
             rate: None,
@@ -352,6 +373,7 @@ impl DestinationSpec {
             proxy: self.build_proxy(env)?,
             tls: self.tls.as_ref().map(|tls| tls.build(env)).transpose()?,
             rules: StatusRules::new(&self.rules)?,
+            alerts: self.build_alerts()?,
         })
     }
 
@@ -392,6 +414,11 @@ impl DestinationSpec {
             (DestinationFamily::Listener, _) => {
                 Ok(Transport::Listen(self.listen.unwrap_or_default().build()?))
             }
+            (DestinationFamily::Mail, _) => {
+                let email = self.email.as_ref().ok_or_else(|| missing("email"))?;
+                let mailbox = email.build(&self.url, self.auth.as_deref(), env)?;
+                Ok(Transport::Email(Box::new(mailbox)))
+            }
             (_, Some(channel)) => {
                 let default = SendingSpec::default();
                 let sending = self.sending.as_deref().unwrap_or(&default);
@@ -401,6 +428,10 @@ impl DestinationSpec {
             }
             (_, None) => self.build_http(),
         }
+    }
+
+    fn build_alerts(&self) -> Result<Option<AlertChannel>, AlertChannelSpecError> {
+        self.alerts.as_ref().map(|alerts| alerts.build(self.kind, &self.url)).transpose()
     }
 
     fn build_http(&self) -> Result<Transport, DestinationSpecError> {
@@ -436,9 +467,9 @@ impl DestinationSpec {
 
     /// Rejects settings of other kinds, which would silently have no effect.
     fn check_kind(&self) -> Result<(), DestinationSpecError> {
-        use DestinationFamily::{Channel, Listener, Program, Stream, Webhook};
-        let fields: [(_, _, &[DestinationFamily]); 13] = [
-            ("url", !self.url.is_empty(), &[Webhook, Channel, Stream]),
+        use DestinationFamily::{Channel, Listener, Mail, Program, Stream, Webhook};
+        let fields: [(_, _, &[DestinationFamily]); 14] = [
+            ("url", !self.url.is_empty(), &[Webhook, Channel, Stream, Mail]),
             ("account", self.account.is_some(), &[Channel]),
             ("sending", self.sending.is_some(), &[Channel]),
             ("exec", self.exec.is_some(), &[Program]),
@@ -448,9 +479,10 @@ impl DestinationSpec {
             ("signing_secrets", !self.signing_secrets.is_empty(), &[Webhook, Listener]),
             ("sign_as", self.sign_as.is_some(), &[Webhook]),
             ("rules", !self.rules.is_empty(), &[Webhook, Listener]),
-            ("auth", self.auth.is_some(), &[Webhook, Stream]),
+            ("email", self.email.is_some(), &[Mail]),
+            ("auth", self.auth.is_some(), &[Webhook, Stream, Mail]),
             ("proxy", self.proxy.is_some(), &[Webhook, Channel]),
-            ("tls", self.tls.is_some(), &[Webhook, Channel, Stream]),
+            ("tls", self.tls.is_some(), &[Webhook, Channel, Stream, Mail]),
         ];
         let family = self.kind.family();
         match fields.iter().find(|(_, is_set, families)| *is_set && !families.contains(&family)) {

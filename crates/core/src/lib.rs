@@ -8,6 +8,7 @@
 //! [`store`] traits say what a database must guarantee.
 
 pub mod access;
+pub mod alert;
 pub mod callback;
 pub mod clock;
 pub mod dead_letters;

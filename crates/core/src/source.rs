@@ -45,6 +45,10 @@ string_enum! {
     }
 }
 
+/// Counts by minute are kept for a little longer.
+const SILENT_AFTER: std::ops::RangeInclusive<Duration> =
+    Duration::from_secs(60)..=Duration::from_secs(7 * 86_400);
+
 /// A longer window would only grow the key table.
 const DEDUP_WINDOW_MAX: Duration = Duration::from_secs(400 * 86_400);
 
@@ -128,6 +132,9 @@ pub struct SourceSpec {
         deserialize_with = "object::required"
     )]
     pub retention: RetentionSpec,
+    /// Raises an alert if the source gets no event for this long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent_after: Option<HumanDuration>,
     /// Accepts requests.
     #[serde(default = "yes")]
     pub enabled: bool,
@@ -186,6 +193,8 @@ pub enum SourceSpecError {
     WindowTooShort { window: HumanDuration, max_age: HumanDuration },
     #[error("max_body_bytes must be between 1 and {BODY_BYTES_CEILING}")]
     BodyLimit,
+    #[error("silent_after must be between 1m and 7d")]
+    SilentAfter,
     #[error("sync: deadline must be between 100ms and 2m")]
     Deadline,
     #[error("redact: {0}")]
@@ -263,6 +272,7 @@ impl SourceSpec {
             redact: Vec::new(),
             strip_secrets: false,
             retention: RetentionSpec::default(),
+            silent_after: None,
             enabled: yes(),
         }
     }
@@ -342,6 +352,10 @@ impl SourceSpec {
         }
         if self.sync.as_ref().is_some_and(|sync| !sync.is_within_bounds()) {
             return Err(SourceSpecError::Deadline);
+        }
+        let is_valid = |span: HumanDuration| SILENT_AFTER.contains(&span.0);
+        if !self.silent_after.is_none_or(is_valid) {
+            return Err(SourceSpecError::SilentAfter);
         }
         SecretNames::check(&self.redact)?;
         let on_refusal = self.on_refusal.unwrap_or(provider.on_refusal);

@@ -24,6 +24,7 @@ use crate::{
 pub(crate) enum NavItem {
     Overview,
     Live,
+    Alerts,
     Requests,
     Events,
     DeadLetters,
@@ -148,6 +149,7 @@ impl PageFrame {
                     entry(NavItem::Overview, "/", "gauge", "o", c.overview),
                     entry(NavItem::Live, "/live", "pulse", "l", c.live),
                     entry(NavItem::Events, "/events", "event", "e", c.events),
+                    entry(NavItem::Alerts, "/alerts", "warn", "a", c.alerts),
                     entry(NavItem::Requests, "/requests", "door", "q", c.requests),
                 ],
             ),

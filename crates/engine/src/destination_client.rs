@@ -17,6 +17,7 @@ use surehook_core::{
     destination::{
         Destination, Transport,
         auth::AuthConfig,
+        email::Mailbox,
         oauth2::{Oauth2Config, TokenError},
         stream::RedisStream,
     },
@@ -32,6 +33,7 @@ use crate::{
     non_http::NonHttpResult,
     redis::StreamSender,
     sender::{HttpOutboundRequest, HttpSender, HttpSenderConfig, SendReport},
+    smtp::MailSender,
     tls::{self, DestinationTls, TlsConfigError, TrustStore},
     token::{TokenCache, TokenGrant},
 };
@@ -113,6 +115,14 @@ impl DestinationClient {
                 "the destination is not a Redis stream",
             ),
         }
+    }
+
+    /// Sends a composed mail.
+    pub(crate) async fn send_mail(&self, mailbox: &Mailbox, mail: &str) -> NonHttpResult {
+        let HttpSenderConfig { policy, resolver, tls, sockets, .. } = &self.config;
+        let connector = GuardedConnector::new(Arc::clone(policy), Arc::clone(resolver));
+        let sender = MailSender { mailbox, connector, tls, sockets };
+        sender.send(mail, self.destination.timeout).await
     }
 
     /// Makes one attempt, with an access token if the destination needs one.

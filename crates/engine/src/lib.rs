@@ -11,10 +11,11 @@
 //! - `signals`, `lane_requests`, `lane_states`: what it tells other nodes, and learns of their lanes.
 //! - [`listen`]: programs that ask for their deliveries.
 //! - `maintenance`: retention, roll-ups, metrics. [`replays`]: bulk replay jobs.
-//! - [`health`]: the health of destinations.
+//! - [`health`]: the health of destinations. `alerts`: rules, and messages about them.
 //! - `idempotency`: claims of idempotency keys.
 //! - [`feed`]: live updates.
 
+mod alerts;
 mod allowance;
 pub mod apply;
 pub mod body_memory;
@@ -50,6 +51,7 @@ mod routing;
 mod run_to_completion;
 pub mod sender;
 mod signals;
+mod smtp;
 pub mod sockets;
 mod source_secrets;
 mod sync;
@@ -74,6 +76,7 @@ pub use control::LaneError;
 pub use lane_states::LaneStates;
 pub use node::NodeIdentity;
 use surehook_core::{
+    alert::AlertRules,
     health::HealthPolicy,
     idempotency::KeyLimits,
     quarantine::QuarantineStore,
@@ -98,6 +101,7 @@ use tokio::sync::{Mutex, Notify, mpsc, watch};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
+    alerts::AlertMonitor,
     certificates::{CertificateCache, HttpCertificateFetcher},
     clock_guard::{ClockGuard, RecordingClock},
     feed::{DeliveryChanged, DestinationChange, DestinationChanged, Feed, LiveUpdate},
@@ -155,6 +159,8 @@ pub struct EngineParts {
     pub node: NodeIdentity,
     /// What counts as a failing and a degraded destination.
     pub health: HealthPolicy,
+    /// When alerts fire.
+    pub alerts: AlertRules,
 }
 
 impl fmt::Debug for EngineParts {
@@ -192,6 +198,7 @@ pub struct Engine {
     claims: ClaimMemory,
     stuck: ArcSwapOption<String>,
     health: HealthMonitor,
+    alerts: AlertMonitor,
     refused_sampler: RefusedSampler,
     quarantine_limiter: QuarantineLimiter,
     certificates: CertificateCache,
@@ -320,6 +327,7 @@ impl Engine {
             claims: ClaimMemory::new(parts.idempotency_limits),
             stuck: ArcSwapOption::empty(),
             health: HealthMonitor::new(parts.health),
+            alerts: AlertMonitor::new(parts.alerts),
             refused_sampler,
             quarantine_limiter: QuarantineLimiter::default(),
             certificates: CertificateCache::new(Arc::new(fetcher), trust),

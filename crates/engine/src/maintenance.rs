@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use surehook_core::store::Duty;
 use surehook_types::{ids::DestinationId, store_error::StoreError, time::Timestamp};
 
-use crate::{Engine, clock_guard::WATCH_EVERY, lane::Lane, telemetry::StoreReadings};
+use crate::{Engine, alerts, clock_guard::WATCH_EVERY, lane::Lane, telemetry::StoreReadings};
 
 const METRICS_EVERY: Duration = Duration::from_secs(2);
 /// The lane of a delivery that has been due for this long is woken.
@@ -37,6 +37,9 @@ pub(crate) fn start(engine: &Arc<Engine>) {
     spawn(engine, None, WATCH_EVERY, |engine| Box::pin(engine.watch_clock()));
     spawn(engine, None, METRICS_EVERY, |engine| {
         Box::pin(async move { engine.refresh_metrics().await.map(|()| None) })
+    });
+    spawn(engine, Some(Duty::Alerts), alerts::WATCH_EVERY, |engine| {
+        Box::pin(engine.watch_alerts())
     });
     spawn(engine, Some(Duty::Prune), PRUNE_EVERY, |engine| Box::pin(engine.prune()));
     spawn(engine, Some(Duty::Prune), PRUNE_EVERY, |engine| Box::pin(engine.prune_replays()));

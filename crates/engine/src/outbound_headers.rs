@@ -98,7 +98,8 @@ pub(crate) fn build(
             | Transport::Channel(_)
             | Transport::Exec(_)
             | Transport::RedisStream(_)
-            | Transport::Listen(_) => BUILTIN_INBOX.to_owned(),
+            | Transport::Listen(_)
+            | Transport::Email(_) => BUILTIN_INBOX.to_owned(),
         };
         sign_as.sign(&mut map, &id, &url, &claimed.payload.body, now)?;
     }

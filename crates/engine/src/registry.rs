@@ -510,6 +510,7 @@ fn check_addresses(
         Transport::Http(uri) | Transport::Origin(uri) => host_of(uri),
         Transport::Inbox | Transport::Exec(_) | Transport::Listen(_) => None,
         Transport::RedisStream(stream) => Some(stream.server.host.clone()),
+        Transport::Email(mailbox) => Some(mailbox.host.clone()),
         Transport::Channel(sender) => sender.account.base_url().host().map(|host| host.to_owned()),
     };
     let token_url = match &destination.auth {

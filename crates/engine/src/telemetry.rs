@@ -1,6 +1,6 @@
 //! All metrics. Their names are part of the public contract.
 
-use std::{fmt, num::NonZeroU64};
+use std::{collections::HashMap, fmt, num::NonZeroU64, sync::Mutex};
 
 use prometheus_client::{
     encoding::text::encode,
@@ -13,12 +13,15 @@ use prometheus_client::{
     registry::{Metric, Registry, Unit},
 };
 use surehook_core::{
+    alert::{AlertRule, log::Alert},
     event::DuplicateReason,
     health::HealthStatus,
     idempotency::{ClaimStepResult, ClaimTotals},
     replay::ReplayState,
 };
 use surehook_dedup::{Claim, ClaimUpdate};
+
+use crate::{ingest::QUARANTINED, lock::lock};
 
 type Labels = Vec<(&'static str, String)>;
 type Counters = Family<Labels, Counter>;
@@ -54,6 +57,9 @@ pub struct Telemetry {
     no_order_key: Counters,
     sent_today: Gauges,
     warn_at: Gauges,
+    alerts: Gauges,
+    /// Requests that failed verification, by source.
+    signature_failures: Mutex<HashMap<String, u64>>,
     postponed: Counters,
     shortages: Counters,
     pending_age: Gauges,
@@ -200,6 +206,8 @@ impl Default for Telemetry {
             ),
             warn_at: metrics
                 .add("messages_warn_at", "Daily warning threshold of messages; 0 means none"),
+            alerts: metrics.add("alerts", "Alerts that fire, by rule"),
+            signature_failures: Mutex::default(),
             postponed: metrics.add(
                 "messages_put_off",
                 "Messages postponed because their recipient must not get another one yet",
@@ -281,9 +289,26 @@ impl Telemetry {
     /// Counts a refused request. Only names of known sources become labels: senders must not be able to
     /// fill the memory with them.
     pub fn count_refused(&self, source: Option<&str>, reason: &str) {
+        if let Some(source) = source
+            && is_signature_failure(reason)
+        {
+            *lock(&self.signature_failures).entry(source.to_owned()).or_default() += 1;
+        }
         let source = source.unwrap_or("unknown");
         let labels = labels([("source", source), ("outcome", "rejected"), ("reason", reason)]);
         self.requests.get_or_create(&labels).inc();
+    }
+
+    /// Requests to each source that failed verification since the start of the process.
+    pub(crate) fn signature_failures(&self) -> HashMap<String, u64> {
+        lock(&self.signature_failures).clone()
+    }
+
+    pub(crate) fn set_alerts(&self, active: &[Alert]) {
+        for rule in AlertRule::ALL {
+            let count = active.iter().filter(|alert| alert.rule == rule).count();
+            self.alerts.get_or_create(&labels([("rule", rule.as_str())])).set(to_i64(count));
+        }
     }
 
     pub(crate) fn count_quarantine_dropped(&self, source: &str, count: u64) {
@@ -428,6 +453,20 @@ impl Telemetry {
         let _infallible = encode(&mut text, &self.registry);
         text
     }
+}
+
+/// Whether a request with this refusal code shows that secret, clock or scheme differ from the sender's.
+/// Requests without any credentials do not: everybody can send them.
+fn is_signature_failure(code: &str) -> bool {
+    matches!(
+        code,
+        "mismatch"
+            | "stale"
+            | "malformed"
+            | "unknown_address"
+            | "untrusted_certificate"
+            | QUARANTINED
+    )
 }
 
 fn health_labels(name: &str, status: HealthStatus) -> Labels {

@@ -241,6 +241,7 @@ impl From<SendMessageError> for Problem {
                 (StatusCode::CONFLICT, "destination_misconfigured")
             }
             SendMessageError::TooManyOrigins => (StatusCode::CONFLICT, "too_many_origins"),
+            SendMessageError::NoAlertChannel(_) => (StatusCode::CONFLICT, "no_alert_channel"),
             SendMessageError::Retry(_) => (StatusCode::UNPROCESSABLE_ENTITY, "invalid"),
             SendMessageError::OutboxTaken => (StatusCode::CONFLICT, "outbox_taken"),
             SendMessageError::OutboxDisabled => {

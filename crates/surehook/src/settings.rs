@@ -15,6 +15,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use surehook_core::{
+    alert::AlertRulesSpec,
     destination::DestinationSpec,
     health::HealthSpec,
     idempotency::KeyLimits,
@@ -89,6 +90,8 @@ pub(crate) struct Settings {
     pub(crate) limits: LimitSettings,
     /// What counts as a failing and a degraded destination.
     pub(crate) health: HealthSpec,
+    /// When alerts fire.
+    pub(crate) alerts: AlertRulesSpec,
     /// Sources to create or update at start.
     pub(crate) sources: Vec<SourceSpec>,
     /// Destinations to create or update at start.
@@ -170,6 +173,7 @@ impl Default for Settings {
             tls: TlsSettings::default(),
             limits: LimitSettings::default(),
             health: HealthSpec::default(),
+            alerts: AlertRulesSpec::default(),
             sources: Vec::new(),
             destinations: Vec::new(),
             routes: Vec::new(),
@@ -343,6 +347,7 @@ impl Settings {
             "tls.cert and tls.key belong together; set both, or remove [tls]"
         );
         self.health.build()?;
+        self.alerts.build()?;
         // Checks only the syntax: variables may be set later, where the gateway runs.
         self.media.build(&|_| Some("set".to_owned()))?;
         anyhow::ensure!(

@@ -31,6 +31,13 @@ impl Timestamp {
         self.0.div_euclid(1000)
     }
 
+    /// The time in the format of e-mail headers.
+    pub fn to_rfc_2822(self) -> String {
+        let time = jiff::Timestamp::from_millisecond(self.0).unwrap_or_default();
+        // Fails only for years before 0.
+        jiff::fmt::rfc2822::DateTimePrinter::new().timestamp_to_string(&time).unwrap_or_default()
+    }
+
     /// The time since `earlier`; zero if `earlier` is later.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_millis(u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0))

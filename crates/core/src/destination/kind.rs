@@ -24,6 +24,8 @@ string_enum! {
         RedisStream = "redis-stream",
         /// Programs that ask for their deliveries, such as `surehook listen`.
         Listen = "listen",
+        /// Mail server; events are mails with a subject and a text.
+        Email = "email",
     }
 }
 
@@ -40,6 +42,8 @@ pub enum DestinationFamily {
     Stream,
     /// Listeners, which ask for their deliveries.
     Listener,
+    /// Mail servers.
+    Mail,
 }
 
 impl DestinationKind {
@@ -52,13 +56,19 @@ impl DestinationKind {
             Self::Exec => DestinationFamily::Program,
             Self::RedisStream => DestinationFamily::Stream,
             Self::Listen => DestinationFamily::Listener,
+            Self::Email => DestinationFamily::Mail,
         }
     }
 
     /// The channel that sends its messages, for messaging destinations.
     pub fn channel(self) -> Option<&'static dyn Channel> {
         match self {
-            Self::Http | Self::Origin | Self::Exec | Self::RedisStream | Self::Listen => None,
+            Self::Http
+            | Self::Origin
+            | Self::Exec
+            | Self::RedisStream
+            | Self::Listen
+            | Self::Email => None,
             Self::WhatsappCloud | Self::EvolutionGo | Self::EvolutionApi => {
                 surehook_messaging::find_channel(self.as_str())
             }
@@ -90,6 +100,7 @@ mod tests {
             DestinationKind::Exec,
             DestinationKind::RedisStream,
             DestinationKind::Listen,
+            DestinationKind::Email,
         ] {
             assert!(kind.channel().is_none());
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());

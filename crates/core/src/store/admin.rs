@@ -18,6 +18,7 @@ use super::{
 };
 use crate::{
     access::{ApiToken, StoredLoginLink, TokenHash},
+    alert::log::AlertLog,
     dead_letters::{DeadLetterGroup, DeadLetterGroupCursor, DeadLetterGroupFilter},
     decision::EventDecision,
     delivery::state::DeliveryStatus,
@@ -165,6 +166,14 @@ pub struct PruneReport {
     pub keys: usize,
     /// Whether there may be more to remove.
     pub more: bool,
+}
+
+/// The log of alerts, with the version that a change of it names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StoredAlerts {
+    /// 0 before the log was saved for the first time.
+    pub version: u64,
+    pub log: AlertLog,
 }
 
 /// The store operations of the API and of maintenance.
@@ -366,6 +375,13 @@ pub trait AdminStore: Send + Sync {
         width: BucketWidth,
         since: Timestamp,
     ) -> Result<Vec<DestinationRollup>, StoreError>;
+
+    /// The log of alerts.
+    async fn load_alerts(&self) -> Result<StoredAlerts, StoreError>;
+
+    /// Replaces the log of alerts if it still has the `expected` version, and returns the new one. Of two
+    /// changes of one version one is saved; durable after `Ok`.
+    async fn save_alerts(&self, expected: u64, log: AlertLog) -> Result<Option<u64>, StoreError>;
 
     /// Stores an API token or session. An existing one with the same hash gets its role and expiry.
     ///

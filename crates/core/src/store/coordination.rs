@@ -67,6 +67,8 @@ string_enum! {
         ReplayJobs = "replay_jobs",
         /// Posting due callbacks.
         Callbacks = "callbacks",
+        /// Raising and telling alerts.
+        Alerts = "alerts",
     }
 }
 

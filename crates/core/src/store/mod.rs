@@ -23,7 +23,7 @@ pub use self::{
     admin::{
         AdminStore, CancelResult, DatabaseHealth, DeadReasonCount, InitialTokenResult,
         LOGIN_LINKS_MAX, PruneReport, REPLAY_INTERVAL, RemoveTokenResult, ReplayResult,
-        StandbyHealth, StoreCounts, StoreHealth, WaitingCount,
+        StandbyHealth, StoreCounts, StoreHealth, StoredAlerts, WaitingCount,
     },
     configuration::{
         ConfigChange, ConfigChangeResult, ConfigVersion, Configuration, PastConfiguration,

@@ -1,5 +1,6 @@
 //! One module per page, with its routes.
 
+mod alerts;
 mod clock;
 mod config;
 mod conversations;
@@ -41,6 +42,7 @@ pub(crate) fn routes() -> Router<Arc<Dashboard>> {
         .merge(login::routes())
         .merge(messages::routes())
         .merge(nodes::routes())
+        .merge(alerts::routes())
         .merge(preferences::routes())
         .merge(replays::routes())
         .merge(requests::routes())

@@ -72,6 +72,7 @@ fn duty_name(duty: Duty, t: &NodeTexts) -> &'static str {
         Duty::CancelDeleted => t.duty_cancel_deleted,
         Duty::ReplayJobs => t.duty_replay_jobs,
         Duty::Callbacks => t.duty_callbacks,
+        Duty::Alerts => t.duty_alerts,
     }
 }
 

@@ -6,6 +6,7 @@ crate::lang::translations!(
         menu: "Menu", "Menu", "Menú";
         overview: "Overview", "Visão geral", "Resumen";
         live: "Live", "Ao vivo", "En vivo";
+        alerts: "Alerts", "Alertas", "Alertas";
         requests: "Requests", "Requisições", "Solicitudes";
         events: "Events", "Eventos", "Eventos";
         dead_letters: "Dead letters", "Fila de falhas", "Entregas fallidas";

@@ -10,6 +10,7 @@ macro_rules! tables {
 }
 
 tables! {
+    alerts: AlertTexts;
     common: CommonTexts;
     dead_letters: DeadLetterTexts;
     destinations: DestinationTexts;

@@ -28,6 +28,7 @@ crate::lang::translations!(
         duty_cancel_deleted: "Deleted destinations", "Destinos excluídos", "Destinos eliminados";
         duty_replay_jobs: "Replays", "Reenvios", "Reenvíos";
         duty_callbacks: "Callbacks", "Callbacks", "Callbacks";
+        duty_alerts: "Alerts", "Alertas", "Alertas";
         leader: "Leader", "Líder", "Líder";
         handovers: "Recent hand-overs", "Transferências recentes", "Traspasos recientes";
         handovers_none: "No lane has changed its owner", "Nenhuma fila mudou de dono", "Ninguna cola cambió de dueño";

@@ -60,6 +60,8 @@ crate::lang::translations!(
         guard_off: "Off", "Desligada", "Desactivada";
         window: "Dedup window", "Janela de deduplicação", "Ventana de deduplicación";
         window_hint: "For example 8d. Empty: longer than the retry period of the provider.", "Por exemplo, 8d. Vazio: mais longa que o período de reenvio do provedor.", "Por ejemplo, 8d. Vacío: más larga que el período de reintentos del proveedor.";
+        silent: "Alert when silent for", "Alertar após silêncio de", "Alertar tras silencio de";
+        silent_hint: "Raises an alert if no event arrives for this long, for example 2h. Empty: never.", "Gera um alerta se nenhum evento chegar nesse tempo, por exemplo, 2h. Vazio: nunca.", "Genera una alerta si no llega ningún evento en ese tiempo, por ejemplo, 2h. Vacío: nunca.";
         keep_events: "Event retention", "Retenção de eventos", "Retención de eventos";
         keep_events_hint: "For example 30d. Empty: the default of the gateway.", "Por exemplo, 30d. Vazio: o padrão do gateway.", "Por ejemplo, 30d. Vacío: el valor predeterminado del gateway.";
         keep_bodies: "Body retention", "Retenção do corpo", "Retención del cuerpo";

@@ -75,6 +75,8 @@ pub enum SendMessageError {
     TooManyOrigins,
     #[error("retry: {0}")]
     Retry(String),
+    #[error("the destination `{0}` is no alert channel; set `alerts` in its settings")]
+    NoAlertChannel(String),
     /// A source of this name exists from before the name was reserved.
     #[error("you have a source named `outbox`, and messages need that name; rename your source")]
     OutboxTaken,

@@ -21,7 +21,12 @@ use http::{HeaderMap, Uri};
 use surehook_core::{
     decision::NotRoutedReason,
     delivery::state::DeliveryStatus,
-    destination::{Destination, Transport, exec::ExecConfig, stream::RedisStream},
+    destination::{
+        Destination, Transport,
+        email::{EmailBody, Mailbox},
+        exec::ExecConfig,
+        stream::RedisStream,
+    },
     event::Payload,
     lane::{AttemptDecision, DeliveryProgress, decide_attempt, gate::LaneAttemptResult},
     one_shot::url_at_origin,
@@ -144,6 +149,7 @@ enum OutboundRequest<'c> {
     Program(&'c ExecConfig, Box<ClaimedDelivery>),
     StreamEntry(&'c RedisStream, Box<ClaimedDelivery>),
     Listener(Box<ListenerDelivery>),
+    Mail(&'c Mailbox, String),
 }
 
 /// An attempt that has ended and whose result is not recorded yet.
@@ -291,6 +297,9 @@ impl Lane {
                     UnsentReason::Postponed(PostponedUntil { until, reason })
                 });
             }
+            OutboundRequest::Mail(mailbox, mail) => {
+                Box::pin(client.send_mail(mailbox, &mail)).await.into_report(started.elapsed())
+            }
             OutboundRequest::Inbox(delivery) => {
                 self.shared.inbox.store(delivery);
                 SendReport::of(AttemptOutcome::Answered { status: 200, retry_after: None })
@@ -351,6 +360,12 @@ impl Lane {
             Transport::Exec(exec) => OutboundRequest::Program(exec, Box::new(claimed.into_owned())),
             Transport::RedisStream(stream) => {
                 OutboundRequest::StreamEntry(stream, Box::new(claimed.into_owned()))
+            }
+            Transport::Email(mailbox) => {
+                let mail = EmailBody::parse(&body).map_err(|error| {
+                    SendReport::failed(AttemptFailure::Unsendable, error.to_string())
+                })?;
+                OutboundRequest::Mail(mailbox, mail.compose(mailbox, claimed.event, now))
             }
         })
     }

@@ -201,6 +201,7 @@ pub(crate) async fn start_engine(store: Arc<FaultyStore>, rng: Arc<PanickingRng>
         stuck_after: Duration::from_secs(300),
         node: NodeIdentity { name: "test".to_owned(), address: None },
         health: HealthPolicy::default(),
+        alerts: surehook_core::alert::AlertRules::default(),
     };
     Engine::start(parts).await.unwrap()
 }

@@ -1,6 +1,7 @@
 //! The API under `/api/v1`. Each file holds the endpoints of one resource.
 
 pub(crate) mod about;
+pub(crate) mod alerts;
 pub(crate) mod claims;
 pub(crate) mod clock;
 pub(crate) mod configuration;

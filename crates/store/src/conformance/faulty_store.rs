@@ -15,6 +15,7 @@ use std::{
 use async_trait::async_trait;
 use surehook_core::{
     access::{ApiToken, StoredLoginLink, TokenHash},
+    alert::log::AlertLog,
     callback::{CallbackResult, DueCallback},
     clock::{SavedClock, StoredClock},
     dead_letters::{DeadLetterGroup, DeadLetterGroupCursor, DeadLetterGroupFilter},
@@ -42,7 +43,7 @@ use surehook_core::{
         InitialTokenResult, JoinRequest, JoinResult, LaneAnswer, LaneRequest, LedDuty, ListPage,
         NewNode, NodeLease, NodesReport, OwnedLane, PageRequest, PruneReport, RecordedDelivery,
         RemoveTokenResult, ReplayResult, SettleResult, Settlement, Signal, SignalBatch,
-        SignalPosition, Store, StoreCounts, StoreHealth, WaitingCount,
+        SignalPosition, Store, StoreCounts, StoreHealth, StoredAlerts, WaitingCount,
     },
 };
 use surehook_dedup::ClaimKey;
@@ -273,6 +274,8 @@ pass_on! { CoordinationStore;
 }
 
 pass_on! { AdminStore;
+    fn load_alerts() -> StoredAlerts;
+    fn save_alerts(expected: u64, log: AlertLog) -> Option<u64>;
     fn load_configuration() -> Configuration;
     fn load_configuration_version() -> ConfigVersion;
     fn change(changes: Vec<ConfigChange>, expected: ConfigVersion, now: Timestamp) -> ConfigChangeResult;

@@ -594,6 +594,7 @@ pub(super) fn source_spec(name: &str) -> SourceSpec {
         redact: Vec::new(),
         strip_secrets: false,
         retention: RetentionSpec::default(),
+        silent_after: None,
         enabled: true,
     }
 }

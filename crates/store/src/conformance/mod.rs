@@ -11,6 +11,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 pub mod admit;
+pub mod alerts;
 pub mod callbacks;
 pub mod claims;
 pub mod clock;
@@ -202,6 +203,8 @@ macro_rules! store_conformance {
                     delivery_released_for_later_is_due_then_without_an_attempt,
                     oldest_due_reports_the_oldest_overdue_delivery_per_destination,
                     waiting_deliveries_are_counted_per_destination_up_to_the_limit;
+                alerts: log_of_alerts_survives_a_restart,
+                    log_of_alerts_is_saved_only_over_the_version_that_was_read;
                 callbacks: callback_is_due_when_its_delivery_has_ended,
                     every_way_to_end_makes_a_callback_due,
                     due_callback_survives_a_restart_and_is_ended_once,

@@ -10,6 +10,7 @@ use std::{
 use async_trait::async_trait;
 use surehook_core::{
     access::{ApiToken, StoredLoginLink, TokenHash},
+    alert::log::AlertLog,
     callback::{CallbackResult, DueCallback},
     clock::{SavedClock, StoredClock},
     dead_letters::{DeadLetterGroup, DeadLetterGroupCursor, DeadLetterGroupFilter},
@@ -37,7 +38,7 @@ use surehook_core::{
         InitialTokenResult, JoinRequest, JoinResult, LaneAnswer, LaneRequest, LedDuty, ListPage,
         NewNode, NodeLease, NodesReport, OwnedLane, PageRequest, PruneReport, RecordedDelivery,
         RemoveTokenResult, ReplayResult, SettleResult, Settlement, Signal, SignalBatch,
-        SignalPosition, StoreCounts, StoreHealth, WaitingCount,
+        SignalPosition, StoreCounts, StoreHealth, StoredAlerts, WaitingCount,
     },
 };
 use surehook_dedup::ClaimKey;
@@ -67,8 +68,8 @@ use super::{
     transaction::{self, PgTransaction},
 };
 use crate::steps::{
-    callbacks, claims, clock, configure, counts, crash_outcomes, dead_letter_groups, decisions,
-    deleted_destinations, delivery_bodies, duplicates,
+    alerts, callbacks, claims, clock, configure, counts, crash_outcomes, dead_letter_groups,
+    decisions, deleted_destinations, delivery_bodies, duplicates,
     event_terms::EventTerms,
     history, idempotency, ingest, join_sender, lanes, list, list_events, list_requests,
     login_links, lookups, media, ordering_queue, prune, quarantine, refused, replay,
@@ -412,6 +413,14 @@ impl AdminStore for PostgresStore {
     async fn load_configuration(&self) -> Result<Configuration, StoreError> {
         let keys = Arc::clone(&self.data_keys);
         self.read(move |db| lookups::load_configuration(db, &keys)).await
+    }
+
+    async fn load_alerts(&self) -> Result<StoredAlerts, StoreError> {
+        self.read(|db| alerts::load(db)).await
+    }
+
+    async fn save_alerts(&self, expected: u64, log: AlertLog) -> Result<Option<u64>, StoreError> {
+        self.writer.write(move |tx| alerts::save(tx, expected, &log)).await
     }
 
     async fn load_configuration_version(&self) -> Result<ConfigVersion, StoreError> {

@@ -50,6 +50,7 @@ use async_trait::async_trait;
 use rusqlite::{Connection, ErrorCode};
 use surehook_core::{
     access::{ApiToken, StoredLoginLink, TokenHash},
+    alert::log::AlertLog,
     callback::{CallbackResult, DueCallback},
     clock::{SavedClock, StoredClock},
     dead_letters::{DeadLetterGroup, DeadLetterGroupCursor, DeadLetterGroupFilter},
@@ -73,7 +74,7 @@ use surehook_core::{
         InitialTokenResult, JoinRequest, JoinResult, LaneAnswer, LaneRequest, LedDuty, ListPage,
         NewNode, NodeLease, NodesReport, OwnedLane, PageRequest, PruneReport, RecordedDelivery,
         RemoveTokenResult, ReplayResult, SettleResult, Settlement, Signal, SignalBatch,
-        SignalPosition, StoreCounts, StoreHealth, WaitingCount,
+        SignalPosition, StoreCounts, StoreHealth, StoredAlerts, WaitingCount,
     },
 };
 use surehook_dedup::ClaimKey;
@@ -112,7 +113,7 @@ use crate::{
     sealing::DataKeys,
     sql::SqlError,
     steps::{
-        callbacks, claims, clock, configure, crash_outcomes, dead_letter_groups, decisions,
+        alerts, callbacks, claims, clock, configure, crash_outcomes, dead_letter_groups, decisions,
         deleted_destinations, delivery_bodies, duplicates,
         event_terms::EventTerms,
         history, idempotency, ingest, join_sender, lanes, list, list_events, list_requests,
@@ -664,6 +665,14 @@ impl AdminStore for SqliteStore {
     async fn load_configuration(&self) -> Result<Configuration, StoreError> {
         let keys = Arc::clone(&self.data_keys);
         self.readers.read(move |db| lookups::load_configuration(db, &keys)).await
+    }
+
+    async fn load_alerts(&self) -> Result<StoredAlerts, StoreError> {
+        self.readers.read(alerts::load).await
+    }
+
+    async fn save_alerts(&self, expected: u64, log: AlertLog) -> Result<Option<u64>, StoreError> {
+        self.writer.write(move |tx| alerts::save(tx, expected, &log)).await
     }
 
     async fn load_configuration_version(&self) -> Result<ConfigVersion, StoreError> {

@@ -5,6 +5,7 @@
 //! they need what it collects until the commit ([`StepTransaction`]). Accepting, claiming and settling
 //! are written here too; a database that does them in batches has its own statements for the common case.
 
+pub(crate) mod alerts;
 pub(crate) mod attempt_timing;
 pub(crate) mod awaited_statuses;
 pub(crate) mod callbacks;

@@ -1,5 +1,6 @@
 //! The commands, one module each: its arguments and what it does.
 
+mod alerts;
 mod apply;
 mod backup;
 mod check;
@@ -119,6 +120,9 @@ pub(crate) enum Command {
     /// Show whether the gateway trusts its clock, or confirm it
     #[command(subcommand)]
     Clock(clock::ClockCommand),
+    /// List alerts, and test alert channels
+    #[command(subcommand)]
+    Alerts(alerts::AlertsCommand),
     /// List the nodes that use the store, with what they own
     Nodes(nodes::NodesArgs),
     /// Diagnose problems with settings, data folder or database, and destinations; exit code 8 if there are any
@@ -195,6 +199,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), CliError> {
         Command::Evolution(command) => evolution::run(command).await,
         Command::Token(command) => token::run(command).await,
         Command::Clock(command) => clock::run(command).await,
+        Command::Alerts(command) => alerts::run(command).await,
         Command::Nodes(args) => nodes::run(&args).await,
         Command::Doctor(args) => doctor::run(&args).await,
         Command::Healthcheck(args) => healthcheck::run(&args).await,

@@ -242,6 +242,7 @@ pub(crate) fn build_engine_parts(
         node: NodeIdentity { name: settings.node_name(), address: None },
         // The settings were checked.
         health: settings.health.build().unwrap_or_default(),
+        alerts: settings.alerts.build().unwrap_or_default(),
     })
 }
 

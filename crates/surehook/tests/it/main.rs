@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a missing value fails the test")]
 
 mod access;
+mod alerts;
 mod api;
 mod assistants;
 mod attempt_timing;
@@ -51,6 +52,7 @@ mod malformed_http;
 mod many_nodes;
 mod media;
 mod messages;
+mod monitoring;
 mod one_shot;
 mod openapi;
 mod pacing;

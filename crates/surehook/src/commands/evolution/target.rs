@@ -97,7 +97,8 @@ fn find_product(spec: &DestinationSpec) -> Result<EvolutionProduct, CliError> {
         | DestinationKind::WhatsappCloud
         | DestinationKind::Exec
         | DestinationKind::RedisStream
-        | DestinationKind::Listen => {
+        | DestinationKind::Listen
+        | DestinationKind::Email => {
             let (name, kind) = (spec.name.as_str(), spec.kind.as_str());
             let error = anyhow!("destination `{name}` has the kind {kind}");
             Err(CliError::refused(error)

@@ -163,7 +163,7 @@ pub(super) async fn start() -> PopulatedGateway {
 }
 
 /// Pages without an id in their path.
-pub(super) const PAGES: [&str; 31] = [
+pub(super) const PAGES: [&str; 32] = [
     "/",
     "/live",
     "/events",
@@ -173,6 +173,7 @@ pub(super) const PAGES: [&str; 31] = [
     "/dead-letters",
     "/dead-letters/all",
     "/replays",
+    "/alerts",
     "/idempotency",
     "/replays/new?q=dest:billing",
     "/messages",

@@ -132,6 +132,7 @@ impl FakeClockGateway {
             stuck_after: Duration::from_secs(300),
             node: NodeIdentity { name: "test".to_owned(), address: None },
             health: HealthPolicy::default(),
+            alerts: surehook_core::alert::AlertRules::default(),
         });
         let engine = engine.await.unwrap();
         let token = ApiToken {

@@ -14,6 +14,7 @@ pub(crate) mod raw;
 pub(crate) mod redis;
 pub(crate) mod s3;
 pub(crate) mod sink;
+pub(crate) mod smtp;
 pub(crate) mod tls;
 pub(crate) mod tools;
 pub(crate) mod vendor_libraries;

@@ -20,7 +20,9 @@ pub(crate) enum Tool {
     Nginx,
     Packaging,
     Proxies,
+    Promtool,
     Redis,
+    Smtp,
     Vendors,
 }
 
@@ -35,7 +37,9 @@ impl Tool {
             Self::Nginx => "nginx",
             Self::Packaging => "packaging",
             Self::Proxies => "proxies",
+            Self::Promtool => "promtool",
             Self::Redis => "redis",
+            Self::Smtp => "smtp",
             Self::Vendors => "vendors",
         }
     }
@@ -60,7 +64,9 @@ impl Tool {
                 is_program("systemd-analyze") && packaging_tool("taplo").exists()
             }
             Self::Proxies => proxy_program("caddy").is_some() && proxy_program("nginx").is_some(),
+            Self::Promtool => promtool().exists(),
             Self::Redis => redis_server().is_some(),
+            Self::Smtp => smtp_python().exists(),
             Self::Vendors => vendor_file("python").exists() && vendor_file("node").exists(),
         }
     }
@@ -97,6 +103,16 @@ pub(super) fn vendor_file(path: &str) -> PathBuf {
 /// Python with the client of the Model Context Protocol.
 pub(crate) fn assistant_python() -> PathBuf {
     target().join("assistants/python/bin/python")
+}
+
+/// The checker of rules for Prometheus.
+pub(crate) fn promtool() -> PathBuf {
+    target().join("promtool/promtool")
+}
+
+/// The Python of the mail server.
+pub(crate) fn smtp_python() -> PathBuf {
+    target().join("smtp/bin/python")
 }
 
 /// A file of the generators of API clients.

@@ -14,7 +14,7 @@ use crate::{
 
 pub(super) struct DestinationResource;
 
-const KINDS: [DestinationKind; 8] = [
+const KINDS: [DestinationKind; 9] = [
     DestinationKind::Http,
     DestinationKind::Origin,
     DestinationKind::WhatsappCloud,
@@ -23,6 +23,7 @@ const KINDS: [DestinationKind; 8] = [
     DestinationKind::Exec,
     DestinationKind::RedisStream,
     DestinationKind::Listen,
+    DestinationKind::Email,
 ];
 
 /// The kind in a spec, or the default.
@@ -52,6 +53,7 @@ impl EditableResource for DestinationResource {
             DestinationKind::Exec => t.about_exec,
             DestinationKind::RedisStream => t.about_redis,
             DestinationKind::Listen => t.about_listen,
+            DestinationKind::Email => t.about_email,
         };
         let choice = |kind: DestinationKind| ResourceChoice {
             href: format!("/destinations/new?choice={}", percent_encode(kind.as_str())),
@@ -84,6 +86,7 @@ impl EditableResource for DestinationResource {
                     .hint(t.remove_after_hint)
                     .value("24h"),
             ],
+            DestinationFamily::Mail => mail_fields(t, e),
         });
         fields.extend(common_fields(kind, t));
         fields
@@ -130,7 +133,8 @@ fn channel_fields(
         | DestinationKind::EvolutionGo
         | DestinationKind::Exec
         | DestinationKind::RedisStream
-        | DestinationKind::Listen => None,
+        | DestinationKind::Listen
+        | DestinationKind::Email => None,
     };
     let field = |label| FormField::new("/account/sender", label, Control::Text).required();
     fields.extend(sender.map(field));
@@ -162,6 +166,43 @@ fn stream_fields(t: &'static DestinationTexts, e: &'static FormTexts) -> Vec<For
     ]
 }
 
+fn mail_fields(t: &'static DestinationTexts, e: &'static FormTexts) -> Vec<FormField> {
+    vec![
+        FormField::new("/url", t.mail_url, Control::Text)
+            .hint(t.mail_url_hint)
+            .example("smtp://mail.example.com:587")
+            .required(),
+        FormField::new("/email/from", t.mail_from, Control::Text)
+            .example("Surehook <alerts@example.com>")
+            .required(),
+        FormField::new("/email/to", t.mail_to, Control::Lines)
+            .hint(t.mail_to_hint)
+            .example("ops@example.com"),
+        FormField::new("/auth/basic/user", t.user, Control::Text),
+        FormField::new("/auth/basic/password", t.password, Control::Secret).hint(e.secret_hint),
+    ]
+}
+
+/// Whether the destination is an alert channel; a destination of kind origin cannot be one.
+fn alert_fields(kind: DestinationKind, t: &'static DestinationTexts) -> Vec<FormField> {
+    let mut choices = vec![("", t.alerts_no), ("auto", t.alerts_auto)];
+    if kind == DestinationKind::Http {
+        choices.extend([
+            ("webhook", t.alerts_json),
+            ("slack", t.alerts_slack),
+            ("discord", t.alerts_discord),
+        ]);
+    }
+    let choices = choices.into_iter().map(|(value, text)| (value.to_owned(), text.to_owned()));
+    let choice = FormField::new("/alerts/format", t.alerts, Control::Choice(choices.collect()));
+    let mut fields = vec![choice.hint(t.alerts_hint)];
+    if kind.family() == DestinationFamily::Channel {
+        fields
+            .push(FormField::new("/alerts/to", t.alerts_to, Control::Lines).hint(t.alerts_to_hint));
+    }
+    fields
+}
+
 fn common_fields(kind: DestinationKind, t: &'static DestinationTexts) -> Vec<FormField> {
     let retries =
         [("standard", t.retry_standard), ("short", t.retry_short), ("quick", t.retry_quick)];
@@ -177,6 +218,9 @@ fn common_fields(kind: DestinationKind, t: &'static DestinationTexts) -> Vec<For
             FormField::new("/delay", t.delay, Control::Text).hint(t.delay_hint).example("30s"),
         );
     }
+    if kind != DestinationKind::Origin {
+        fields.extend(alert_fields(kind, t));
+    }
     fields
 }
 
@@ -190,7 +234,7 @@ mod tests {
 
     #[test]
     fn each_destination_kind_can_be_created_from_its_form() {
-        let cases: [(&str, &[(&str, &str)]); 6] = [
+        let cases: [(&str, &[(&str, &str)]); 7] = [
             ("http", &[("url", "https://a.example/"), ("auth.bearer", "t")]),
             ("whatsapp-cloud", &[("account.sender", "106540352242922"), ("account.token", "t")]),
             ("evolution-go", &[("url", "https://a.example"), ("account.token", "t")]),
@@ -199,6 +243,15 @@ mod tests {
                 &[("url", "https://a.example"), ("account.sender", "i"), ("account.token", "t")],
             ),
             ("exec", &[("exec.command", "/opt/hooks/act\n--flag")]),
+            (
+                "email",
+                &[
+                    ("url", "smtp://a.example"),
+                    ("email.from", "a@b.example"),
+                    ("email.to", "c@d.example"),
+                    ("alerts.format", "auto"),
+                ],
+            ),
             ("redis-stream", &[("url", "redis://a.example:6379/0"), ("stream.key", "k")]),
         ];
         for (kind, inputs) in cases {

@@ -105,6 +105,9 @@ impl EditableResource for SourceResource {
                 .hint(t.keep_bodies_hint)
                 .example("7d"),
             FormField::new("/redact", t.redact, Control::Lines).hint(t.redact_hint).example("cpf"),
+            FormField::new("/silent_after", t.silent, Control::Text)
+                .hint(t.silent_hint)
+                .example("2h"),
             FormField::new("/enabled", t.enabled, Control::Check).value("true"),
         ]);
         fields

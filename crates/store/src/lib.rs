@@ -5,6 +5,7 @@
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod migrate;
 pub mod postgres;
 mod sealing;
 mod sql;
@@ -13,7 +14,7 @@ mod steps;
 
 pub use postgres::{
     DatabaseInspection, PostgresOpenError, PostgresOptions, PostgresStore, ServerInspection,
-    inspect_database, rotate_database_key,
+    forget_database_move, inspect_database, rotate_database_key,
 };
 pub use sqlite::{
     OpenError, SqliteOptions, SqliteStore, backup, check_database, inspect, repair, restore,

@@ -15,6 +15,7 @@ use bytes::{BufMut as _, BytesMut};
 use tokio::runtime::Handle;
 use tokio_postgres::{
     Row, Statement, Transaction,
+    binary_copy::BinaryCopyInWriter,
     types::{Format, FromSql, IsNull, ToSql, Type, to_sql_checked},
 };
 
@@ -246,6 +247,30 @@ impl PgConnection<'_> {
         let statement = self.statement(sql)?;
         let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|(value, _)| *value).collect();
         self.wait(self.transaction.query(&statement, &values))
+    }
+
+    /// Copies rows into columns of a table.
+    pub(super) fn copy_rows(
+        &self,
+        table: &str,
+        columns: &str,
+        rows: &[Vec<SqlValue<'_>>],
+    ) -> Result<()> {
+        let described = self.statement(&format!("SELECT {columns} FROM {table}"))?;
+        let types: Vec<Type> =
+            described.columns().iter().map(|column| column.type_().clone()).collect();
+        let copy = format!("COPY {table} ({columns}) FROM STDIN (FORMAT binary)");
+        self.wait(async {
+            let sink = self.transaction.copy_in(&copy).await?;
+            let mut writer = std::pin::pin!(BinaryCopyInWriter::new(sink, &types));
+            for row in rows {
+                let values: Vec<BinaryParameter<'_>> =
+                    row.iter().copied().map(BinaryParameter).collect();
+                let values = values.iter().map(|value| value as &(dyn ToSql + Sync));
+                writer.as_mut().write_raw(values).await?;
+            }
+            writer.finish().await.map(drop)
+        })
     }
 
     /// Fetches the rows of a result in parts, and stops as soon as `read` breaks.

@@ -17,7 +17,7 @@ use surehook_types::{
 
 use super::transaction::PgTransaction;
 use crate::{
-    sql::{Result, SqlConnection, SqlParameter, SqlRow, params},
+    sql::{Result, SqlConnection, SqlError, SqlParameter, SqlRow, params},
     steps::{
         awaited_statuses, claims, lanes,
         row::{
@@ -38,7 +38,8 @@ const GRANTED: NodeLease = NodeLease::For(LEASE);
 
 const REGISTER: &str = "
     INSERT INTO nodes (id, name, version, address, started_at, renewed_at, lease_until)
-    VALUES (?1, ?2, ?3, ?4, surehook_now(), surehook_now(), surehook_now() + ?5)
+    SELECT ?1, ?2, ?3, ?4, surehook_now(), surehook_now(), surehook_now() + ?5
+     WHERE NOT EXISTS (SELECT 1 FROM meta WHERE name = 'moved_to')
     ON CONFLICT (id) DO UPDATE SET lease_until = excluded.lease_until";
 const REMOVE_ENDED: &str = "DELETE FROM nodes WHERE lease_until < surehook_now() - ?1";
 
@@ -48,8 +49,10 @@ pub(super) fn register(connection: &impl SqlConnection, node: &NewNode) -> Resul
     let lease = duration_millis(LEASE);
     connection.run(REMOVE_ENDED, params![duration_millis(ENDED_NODES_LISTED)])?;
     let values = params![blob(node.id), node.name, node.version, address, lease];
-    connection.run(REGISTER, values)?;
-    Ok(GRANTED)
+    match connection.run(REGISTER, values)? {
+        0 => Err(SqlError::Unstorable("the data in the database was moved elsewhere".to_owned())),
+        _ => Ok(GRANTED),
+    }
 }
 
 const RENEW: &str = "

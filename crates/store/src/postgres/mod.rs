@@ -18,6 +18,7 @@ mod database_health;
 mod error;
 mod event_index;
 mod inspection;
+mod migrate;
 mod pool;
 mod rotation;
 mod schema;
@@ -43,7 +44,6 @@ use surehook_types::{
 use tokio::{runtime::Handle, sync::Notify};
 use tokio_postgres::Config;
 
-pub(crate) use self::error::PostgresFailure;
 use self::{
     admit::{AdmitDecision, AdmitRequest, AdmitState},
     claim::{ClaimCursors, ClaimJob, ClaimWorkerState, DueClaimResult},
@@ -54,6 +54,7 @@ use self::{
     transaction::PgTransaction,
     writer::StepWriter,
 };
+pub(crate) use self::{error::PostgresFailure, migrate::PostgresSide};
 pub use self::{
     inspection::{ClockOffset, DatabaseInspection, ServerInspection, inspect_database},
     rotation::rotate_database_key,
@@ -164,6 +165,15 @@ pub enum PostgresOpenError {
     #[error("{0} nodes use the database; stop them first")]
     InUse(i64),
     #[error(
+        "a migration into the database is not complete; run `surehook migrate` again, or use another project"
+    )]
+    MigrationUnfinished,
+    #[error(
+        "the data in the database was moved to {0}; start the gateway there. If that store is lost, or was \
+         never used, `surehook serve --use-moved-data` uses the database again"
+    )]
+    Moved(String),
+    #[error(
         "the secrets in the database are encrypted with the secret key {needed}, but the key given is {found}; \
          give all nodes the same key"
     )]
@@ -233,6 +243,20 @@ fn new_connector(
     ))
 }
 
+/// Forgets that a project was moved, because its owner insists to use it.
+pub async fn forget_database_move(options: &PostgresOptions) -> Result<(), PostgresOpenError> {
+    let connector = new_connector(options, false)?;
+    let first = connector.open().await?;
+    match schema::check_version(&first.client, connector.schema()).await {
+        Err(PostgresOpenError::Missing(_)) => return Ok(()),
+        checked => checked?,
+    }
+    drop(first);
+    let pool = Pool::new(Arc::new(connector), 1);
+    let forgotten = run_blocking(&pool, Access::WriteAlone, migrate::forget_move).await;
+    forgotten.map_err(|error| PostgresOpenError::Database(error.to_string()))
+}
+
 impl PostgresStore {
     /// Connects, checks the server, and migrates the schema.
     pub async fn open(
@@ -254,6 +278,11 @@ impl PostgresStore {
         let writers = Pool::new(Arc::clone(&connector), 1);
         let created_at = Some(now);
         let data_keys = open_data_keys(&writers, options.secret_key.clone(), created_at).await?;
+        match run_blocking(&writers, Access::Read, migrate::check_marks).await {
+            Ok(None) => {}
+            Ok(Some(refusal)) => return Err(refusal),
+            Err(error) => return Err(PostgresOpenError::Database(error.to_string())),
+        }
         Ok(Self::start(connector, writers, data_keys, options.queue_max))
     }
 

@@ -221,6 +221,18 @@ pub(super) fn remove_from_index(sql: &mut PreparedStatements<'_>, key: KeyDigest
 }
 
 impl IndexLevel {
+    /// Reads blocks in order, beginning with the one that `key` belongs to.
+    pub(super) fn read_blocks_containing(
+        &self,
+        connection: &Connection,
+        key: KeyDigest,
+        blocks_max: usize,
+    ) -> Result<BlockSlice> {
+        let position = key_position(key);
+        let first = connection.find_one(self.block_containing, [position], |row| row.get(0))?;
+        read_blocks(connection, self, first.unwrap_or(i64::MIN), blocks_max)
+    }
+
     fn read_block(
         &self,
         sql: &mut PreparedStatements<'_>,
@@ -386,7 +398,7 @@ pub(super) fn move_to_old(
 }
 
 /// Merges any number of sorted keys into a level.
-fn merge_sorted_keys(
+pub(super) fn merge_sorted_keys(
     sql: &mut PreparedStatements<'_>,
     level: &'static IndexLevel,
     mut rest: &[(KeyDigest, KeyEntry)],

@@ -20,6 +20,7 @@ mod folder;
 mod inspect;
 mod key_index;
 mod message_store;
+mod migrate;
 mod nodes;
 mod prepared;
 mod prune_state;
@@ -87,10 +88,12 @@ use surehook_types::{
 };
 use surehook_webhooks::attribute::AttributeFilter;
 
+pub(crate) use self::migrate::SqliteSide;
 pub use self::{
     backup::{BackupError, DatabaseContents, backup, check_database},
     folder::create_private_file,
     inspect::{FolderInspection, inspect},
+    migrate::forget_move,
     repair::{RepairError, RepairReport, repair},
     restore::{RestoreError, RestoreReport, restore},
     rotation::{NewSecretKey, RotationReport, rotate_secret_key},
@@ -195,6 +198,19 @@ pub enum OpenError {
     /// A restore into the folder was interrupted.
     #[error("a restore into {} was interrupted; run `surehook restore` again", .0.display())]
     RestoreInterrupted(PathBuf),
+    /// The folder is the target of a migration that is not complete.
+    #[error(
+        "a migration into {} is not complete; run `surehook migrate` again, or use another folder",
+        .0.display()
+    )]
+    MigrationUnfinished(PathBuf),
+    /// Everything in the folder was moved to another store.
+    #[error(
+        "the data in {} was moved to {to}; start the gateway there. If that store is lost, or was never used, \
+         `surehook serve --use-moved-data` uses the folder again",
+        folder.display()
+    )]
+    Moved { folder: PathBuf, to: String },
     /// The file system does not support a write-ahead log.
     #[error(
         "the file system of {} does not support a write-ahead log; use a local disk",
@@ -315,6 +331,7 @@ impl SqliteStore {
         let mark = start_check::check_files(&options.data)?;
         folder::make_database_private(&file)?;
         let connection = start_check::open_checked(&options.data, mark)?;
+        migrate::check_marks(&connection, &options.data)?;
         // Before the schema is migrated: with a wrong key nothing is changed.
         folder::make_keys_private(&options.data)?;
         let configured = options.secret_key.as_ref();

@@ -273,6 +273,74 @@ pub(super) fn remove_unused_segments(connection: &Connection) -> Result<()> {
     Ok(())
 }
 
+/// Writes terms of events as a segment, in a store without a writer.
+pub(super) fn insert_segment(
+    connection: &Connection,
+    mut terms: Vec<(SearchTerm, [u8; 16])>,
+) -> Result<()> {
+    terms.sort_unstable();
+    terms.dedup();
+    let events = || terms.iter().map(|(_, event)| event);
+    let (Some(min), Some(max)) = (events().min(), events().max()) else { return Ok(()) };
+    let segment: i64 = connection.query_row(NEXT_SEGMENT, [], |row| row.get(0))?;
+    connection.run(INSERT_SEGMENT, params![segment, min, max])?;
+    for block in terms.chunks(BLOCK_ENTRIES_MAX) {
+        let entries: Vec<_> =
+            block.iter().map(|(term, event)| encode_entry(*term, *event)).collect();
+        let values = params![segment, &entries[0][..], entries.as_flattened()];
+        connection.run(INSERT_BLOCK, values)?;
+    }
+    connection.run(COMPLETE_SEGMENT, params![segment])?;
+    Ok(())
+}
+
+const SEGMENT_IDS: &str = "SELECT id FROM term_segments ORDER BY id";
+const BLOCKS: &str = "SELECT entries FROM term_blocks WHERE segment = ?1";
+
+/// Joins segments that are smaller than those of a merge, in a store without a writer: a search reads
+/// each of them.
+pub(super) fn join_segments(connection: &Connection) -> Result<()> {
+    let segments: Vec<i64> = connection.read_all(SEGMENT_IDS, [], |row| row.get(0))?;
+    let mut group = SegmentGroup::default();
+    for segment in segments {
+        let mut terms = Vec::new();
+        let blocks: Vec<Vec<u8>> = connection.read_all(BLOCKS, [segment], |row| row.get(0))?;
+        for entry in blocks.iter().flat_map(|block| block.as_chunks::<TERM_ENTRY_BYTES>().0) {
+            let term = SearchTerm::from_bytes(std::array::from_fn(|index| entry[index]));
+            let event = std::array::from_fn(|index| entry[SearchTerm::BYTES + index]);
+            terms.push((term, event));
+        }
+        if group.terms.len() + terms.len() > MERGE_AT {
+            std::mem::take(&mut group).write(connection)?;
+        }
+        group.segments.push(segment);
+        group.terms.append(&mut terms);
+    }
+    group.write(connection)
+}
+
+/// Segments that become one.
+#[derive(Default)]
+struct SegmentGroup {
+    segments: Vec<i64>,
+    terms: Vec<(SearchTerm, [u8; 16])>,
+}
+
+impl SegmentGroup {
+    fn write(self, connection: &Connection) -> Result<()> {
+        if self.segments.len() < 2 {
+            return Ok(());
+        }
+        let tx = connection.unchecked_transaction()?;
+        for segment in self.segments {
+            tx.run("DELETE FROM term_blocks WHERE segment = ?1", params![segment])?;
+            tx.run("DELETE FROM term_segments WHERE id = ?1", params![segment])?;
+        }
+        insert_segment(&tx, self.terms)?;
+        tx.commit()
+    }
+}
+
 // A scan, but of a small table.
 const RECENT_WITH_TERM: &str = "
     SELECT event_id FROM terms_fresh

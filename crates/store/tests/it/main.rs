@@ -14,6 +14,7 @@ mod harness;
 mod idempotency;
 mod memory;
 mod merge_keys;
+mod migrate;
 mod newer_schema;
 mod opening;
 mod postgres;

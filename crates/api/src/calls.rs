@@ -23,7 +23,7 @@ use crate::{
     idempotency::{ClaimUpdateResponse, IdempotencyStats, ReleaseClaimRequest, StoredKeyResponse},
     listen::{ListenRequest, ListenResponse},
     messages::{AcceptedMessageResponse, MediaFileResponse, MessageDetail, MessageResponse},
-    nodes::NodesResponse,
+    nodes::{FreezeResponse, NodesResponse},
     quarantine::{
         QuarantinedRequestDetail, QuarantinedRequestSummary, ReleaseRequest, ReleaseResponse,
         ReleaseSourceRequest, ReleaseSourceResponse,
@@ -305,6 +305,10 @@ pub fn get_about() -> ApiCall<AboutResponse> {
 
 pub fn get_clock() -> ApiCall<ClockStatus> {
     get(&["clock"])
+}
+
+pub fn freeze() -> ApiCall<FreezeResponse> {
+    post(&["freeze"])
 }
 
 pub fn confirm_clock() -> ApiCall<ClockStatus> {

@@ -150,3 +150,16 @@ impl NodesResponse {
         node.map_or_else(|| id.to_string(), |node| node.name.clone())
     }
 }
+
+string_enum! {
+    /// What becomes of a process that was frozen.
+    pub enum FreezeState {
+        /// It ends what runs, closes its store, and answers 503.
+        Freezing = "freezing",
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+pub struct FreezeResponse {
+    pub state: FreezeState,
+}

@@ -109,6 +109,8 @@ pub struct ServerState {
     reloader: OnceLock<Arc<dyn SettingsReloader>>,
     /// Cancelled when shutdown begins, so that readiness fails before connections are closed.
     draining: CancellationToken,
+    /// Cancelled by `POST /api/v1/freeze`: the process ends its work, and answers 503 until it is stopped.
+    frozen: CancellationToken,
 }
 
 impl ServerState {
@@ -134,11 +136,17 @@ impl ServerState {
             export_permits: Arc::new(Semaphore::new(api::export::EXPORTS_MAX)),
             reloader: OnceLock::new(),
             draining,
+            frozen: CancellationToken::new(),
         })
     }
 
     /// Lets admins apply the settings file again. Only the first call counts.
     pub fn set_reloader(&self, reloader: Arc<dyn SettingsReloader>) {
         let _first_one_stays = self.reloader.set(reloader);
+    }
+
+    /// Is cancelled when a client asks to freeze this process.
+    pub fn frozen(&self) -> CancellationToken {
+        self.frozen.clone()
     }
 }

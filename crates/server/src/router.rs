@@ -40,6 +40,7 @@ pub(crate) fn api_table() -> ApiTable {
         .with(api::about::add_routes)
         .with(api::nodes::add_routes)
         .with(api::alerts::add_routes)
+        .with(api::freeze::add_routes)
         .with(api::clock::add_routes)
         .with(api::configuration::add_routes)
         .with(api::reload::add_routes)

@@ -105,7 +105,10 @@ pub async fn serve(
             drop((permit, guard));
         });
     }
-    drop(listener);
+    match server.frozen.is_cancelled() {
+        true => drop(tokio::spawn(answer_frozen(listener))),
+        false => drop(listener),
+    }
     connections.close();
     if tokio::time::timeout(grace, connections.wait()).await.is_err() {
         tracing::warn!(
@@ -113,6 +116,44 @@ pub async fn serve(
             "closing connections that did not finish within the grace period"
         );
     }
+}
+
+/// Connections that are answered at a time while the process is frozen.
+const FROZEN_CONNECTIONS_MAX: usize = 1024;
+/// How long such a connection may take.
+const FROZEN_TIMEOUT: Duration = Duration::from_secs(10);
+/// When senders should try again: a migration needs some seconds to be completed.
+const FROZEN_RETRY_SECS: u64 = 5;
+
+/// Answers everything but the check of liveness with 503, until the process ends.
+async fn answer_frozen(listener: TcpListener) {
+    let permits = Arc::new(Semaphore::new(FROZEN_CONNECTIONS_MAX));
+    loop {
+        let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_ERROR_PAUSE).await;
+            continue;
+        };
+        tokio::spawn(async move {
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .max_buf_size(HEAD_BYTES_MAX)
+                .serve_connection(TokioIo::new(stream), service_fn(refuse_frozen));
+            let _ended_or_late = tokio::time::timeout(FROZEN_TIMEOUT, connection).await;
+            drop(permit);
+        });
+    }
+}
+
+async fn refuse_frozen(
+    request: hyper::Request<Incoming>,
+) -> Result<Response<Full<bytes::Bytes>>, Infallible> {
+    if request.uri().path() == "/livez" {
+        return Ok(Response::new(Full::from("ok\n")));
+    }
+    let detail = "The data of this gateway is being moved. Try again in a few seconds.";
+    let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "frozen", detail);
+    Ok(receive::problem_response(&problem.retry_after(FROZEN_RETRY_SECS).close()))
 }
 
 /// Routes each request to [`receive`] or to the axum router.

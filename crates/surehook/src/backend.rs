@@ -17,7 +17,8 @@ use surehook_engine::{
 use surehook_server::{ServerLimits, ServerState};
 use surehook_store::{
     PostgresOpenError, PostgresOptions, PostgresStore, SqliteOptions, SqliteStore,
-    sqlite::SecretKey,
+    forget_database_move,
+    sqlite::{self, SecretKey},
 };
 use surehook_types::{store_error::StoreError, time::Clock};
 use tokio_util::sync::CancellationToken;
@@ -105,6 +106,22 @@ async fn update_clock(clock: &SharedClock, store: &PostgresStore) -> Result<(), 
     let offset = store.measure_clock_offset(Arc::new(SystemClock)).await?;
     clock.set_offset(offset.millis, offset.round_trip);
     Ok(())
+}
+
+/// Forgets that the store of the settings was moved elsewhere.
+pub(crate) async fn forget_move(settings: &Settings) -> Result<(), CliError> {
+    match &settings.database {
+        Some(database) => {
+            let options = postgres_options(settings, database)?;
+            Ok(forget_database_move(&options).await.map_err(database_error)?)
+        }
+        None => {
+            if let Some(to) = sqlite::forget_move(&settings.data).map_err(CliError::settings)? {
+                tracing::warn!("using data that was moved to {to}");
+            }
+            Ok(())
+        }
+    }
 }
 
 /// How the store opens the database of the settings.

@@ -94,6 +94,7 @@ impl LocalArgs {
             data: self.data.clone(),
             database: self.database.clone(),
             listen: None,
+            use_moved_data: false,
         }
     }
 }

@@ -14,6 +14,7 @@ mod event_query;
 pub(crate) mod events;
 pub(crate) mod export;
 mod extract;
+pub(crate) mod freeze;
 pub(crate) mod idempotency;
 pub(crate) mod inbox;
 pub(crate) mod lanes;

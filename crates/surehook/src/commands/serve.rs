@@ -28,7 +28,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    backend::OpenStore,
+    backend::{OpenStore, forget_move},
     database::DatabaseUrl,
     error::CliError,
     file_limit::{FileBudget, raise_file_limit},
@@ -53,6 +53,9 @@ pub(crate) struct ServeArgs {
     /// Address to listen on [default: 127.0.0.1:8080]
     #[arg(long)]
     pub(crate) listen: Option<SocketAddr>,
+    /// Use data that `surehook migrate` has moved elsewhere, and forget that it was moved
+    #[arg(long)]
+    pub(crate) use_moved_data: bool,
 }
 
 /// Configuration of a new gateway, so that a first event can be sent without any setup.
@@ -89,6 +92,9 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
     let address = listener.local_addr()?;
     let tls =
         load_tls(&settings).map_err(|error| CliError::settings(settings::locate(args, &error)))?;
+    if args.use_moved_data {
+        forget_move(&settings).await?;
+    }
     let open = OpenStore::open(&settings).await?;
     let store = open.store();
     let engine = start_engine(&settings, files, address, &open).await?;
@@ -117,7 +123,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
     )?;
 
     let grace = settings.shutdown_grace.0;
-    let stop = CancellationToken::new();
+    let (stop, frozen) = (CancellationToken::new(), state.frozen());
     let reloader = Arc::new(FileReloader {
         args: args.clone(),
         engine: Arc::clone(&engine),
@@ -132,13 +138,17 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
     }
     let server = tokio::spawn(server::serve(listener, tls, state, stop.clone(), grace));
     tokio::spawn(reload_on_hangup(hangups, reloader));
-    tokio::spawn(Arc::clone(&manager).feed_watchdog(stop.clone()));
+    // As long as the process lives: a frozen one waits to be stopped, and must not be restarted.
+    tokio::spawn(Arc::clone(&manager).feed_watchdog(CancellationToken::new()));
     manager.announce_ready("Ready");
     let failure = tokio::select! {
         signal = wait_for_signal() => signal.map(|()| None)?,
         reason = store.wait_for_failure() => Some(reason),
+        () = frozen.cancelled() => None,
     };
-    manager.announce_stop();
+    if !frozen.is_cancelled() {
+        manager.announce_stop();
+    }
     draining.cancel();
     if let Some(reason) = failure {
         stop.cancel();
@@ -154,11 +164,16 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
         engine.stop(grace).await;
         open.close().await;
     };
-    stop_in_order(stopped).await;
-    match store.health().failure {
-        Some(reason) => Err(store_failure(&reason)),
-        None => Ok(()),
+    let is_in_order = stop_in_order(stopped).await;
+    if let Some(reason) = store.health().failure {
+        return Err(store_failure(&reason));
     }
+    if frozen.is_cancelled() && is_in_order {
+        // The server answers 503 meanwhile.
+        tracing::info!("the store is closed and can be moved; waiting to be stopped");
+        wait_for_signal().await?;
+    }
+    Ok(())
 }
 
 fn load_tls(settings: &Settings) -> Result<Option<Arc<ListenerTls>>, CertificateError> {
@@ -173,11 +188,14 @@ async fn reload_on_hangup(mut hangups: Signal, reloader: Arc<FileReloader>) {
     }
 }
 
-/// Waits for an orderly stop, or for a second signal.
-async fn stop_in_order(stopped: impl Future<Output = ()>) {
+/// Waits for an orderly stop, or for a second signal; returns whether the stop was orderly.
+async fn stop_in_order(stopped: impl Future<Output = ()>) -> bool {
     tokio::select! {
-        () = stopped => {}
-        Ok(()) = wait_for_signal() => tracing::warn!("stopped immediately"),
+        () = stopped => true,
+        Ok(()) = wait_for_signal() => {
+            tracing::warn!("stopped immediately");
+            false
+        }
     }
 }
 

@@ -53,14 +53,11 @@ impl ServiceManager {
     }
 
     /// Shows twice in each interval of the watchdog that tasks run, until `stop`.
-    pub(crate) async fn feed_watchdog(self: Arc<Self>, stop: CancellationToken) {
+    pub(crate) async fn feed_watchdog(self: Arc<Self>) {
         let Some(interval) = self.watchdog else { return };
         loop {
             self.send("WATCHDOG=1");
-            tokio::select! {
-                () = stop.cancelled() => return,
-                () = tokio::time::sleep(interval / 2) => {}
-            }
+            tokio::time::sleep(interval / 2).await;
         }
     }
 

@@ -22,6 +22,7 @@ mod init;
 mod list;
 mod listen;
 mod mcp;
+mod migrate;
 mod nodes;
 mod quarantine;
 mod reload;
@@ -133,6 +134,8 @@ pub(crate) enum Command {
     Backup(backup::BackupArgs),
     /// Restore the database from a backup; the gateway must be stopped
     Restore(restore::RestoreArgs),
+    /// Move everything from a data folder to PostgreSQL, or back
+    Migrate(migrate::MigrateArgs),
     /// Create or rotate the key that secrets in the database are encrypted with
     #[command(subcommand)]
     SecretKey(secret_key::SecretKeyCommand),
@@ -205,6 +208,7 @@ pub(crate) async fn run(cli: Cli) -> Result<(), CliError> {
         Command::Healthcheck(args) => healthcheck::run(&args).await,
         Command::Backup(args) => backup::run(&args).await,
         Command::Restore(args) => restore::run(&args),
+        Command::Migrate(args) => migrate::run(&args).await,
         Command::SecretKey(command) => secret_key::run(&command).await,
         Command::Config(command) => config::run(&command).await,
         Command::Completions(args) => generated_documents::print_completions(&args),

@@ -139,7 +139,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
     let server = tokio::spawn(server::serve(listener, tls, state, stop.clone(), grace));
     tokio::spawn(reload_on_hangup(hangups, reloader));
     // As long as the process lives: a frozen one waits to be stopped, and must not be restarted.
-    tokio::spawn(Arc::clone(&manager).feed_watchdog(CancellationToken::new()));
+    tokio::spawn(Arc::clone(&manager).feed_watchdog());
     manager.announce_ready("Ready");
     let failure = tokio::select! {
         signal = wait_for_signal() => signal.map(|()| None)?,

@@ -53,6 +53,7 @@ mod many_nodes;
 mod media;
 mod messages;
 mod monitoring;
+mod migrate;
 mod one_shot;
 mod openapi;
 mod pacing;

@@ -13,7 +13,6 @@ use std::{
 };
 
 use rustix::time::{ClockId, clock_gettime};
-use tokio_util::sync::CancellationToken;
 
 use crate::settings::environment;
 
@@ -52,7 +51,7 @@ impl ServiceManager {
         self.send("STOPPING=1\nSTATUS=Waiting for running requests and attempts");
     }
 
-    /// Shows twice in each interval of the watchdog that tasks run, until `stop`.
+    /// Shows twice in each interval of the watchdog that tasks run.
     pub(crate) async fn feed_watchdog(self: Arc<Self>) {
         let Some(interval) = self.watchdog else { return };
         loop {

@@ -28,6 +28,7 @@ mod dead_letter_groups;
 mod dedup_keys;
 mod delivery;
 mod doctor;
+mod documentation;
 mod duplicates;
 mod etags;
 mod evolution;

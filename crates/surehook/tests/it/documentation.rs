@@ -1,4 +1,4 @@
-//! README and docs: every configuration in them is accepted, and the quick start works as it is written.
+//! README and docs: every configuration in them is accepted, and the quick start works as written.
 //!
 //! The word behind `toml` says what an example is: nothing for a settings file, `destination` for fields of a
 //! destination, `route` for a file whose sources and destinations are elsewhere, `scenario` for the

@@ -596,7 +596,7 @@ async fn is_last_arrival_recorded(
 ) -> bool {
     let delivery = node.find_delivery_to(event, &format!("out-{destination}")).await.unwrap();
     let delivery = node.get(&format!("/deliveries/{delivery}")).await.expect(200).json();
-    let attempts = delivery["attempts"].as_array().unwrap();
+    let attempts = delivery["attempt_list"].as_array().unwrap();
     let successes: Vec<&Value> =
         attempts.iter().filter(|attempt| attempt["status"] == 200).collect();
     let [recorded] = successes[..] else { return false };

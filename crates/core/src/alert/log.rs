@@ -328,11 +328,14 @@ mod tests {
         }
     }
 
+    /// Rule and subject of each alert of a notice.
+    type NoticedAlerts = Vec<(AlertRule, String)>;
+
     /// A log with its clock.
     struct Timeline {
         log: AlertLog,
         now: Timestamp,
-        notices: Vec<(u64, AlertStatus, Vec<(AlertRule, String)>)>,
+        notices: Vec<(u64, AlertStatus, NoticedAlerts)>,
     }
 
     impl Timeline {
@@ -366,12 +369,12 @@ mod tests {
             }
         }
 
-        fn take_notices(&mut self) -> Vec<(AlertStatus, Vec<(AlertRule, String)>)> {
+        fn take_notices(&mut self) -> Vec<(AlertStatus, NoticedAlerts)> {
             self.notices.drain(..).map(|(_, status, alerts)| (status, alerts)).collect()
         }
     }
 
-    fn about(rule: AlertRule, names: &[&str]) -> Vec<(AlertRule, String)> {
+    fn about(rule: AlertRule, names: &[&str]) -> NoticedAlerts {
         names.iter().map(|name| (rule, (*name).to_owned())).collect()
     }
 

@@ -55,7 +55,6 @@ pub enum MigrationEndpoint {
 
 /// Why nothing was moved, or not everything.
 #[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
 pub enum MigrateError {
     #[error(transparent)]
     Folder(#[from] OpenError),

@@ -419,7 +419,7 @@ impl MigrationSide for PostgresSide {
             connection.run(PUT_MARK, params![MOVED_TO, to])?;
             // Applies what nodes that died have left behind, as the next owners of their lanes would.
             let mut tx = PgTransaction::new(connection, PruneProgress::default());
-            let epoch = lanes::next_epoch(&mut tx)?;
+            let epoch = lanes::next_epoch(&tx)?;
             claims::end_earlier_epochs(&mut tx, epoch, None, now)?;
             tx.finish()?;
             Ok(true)

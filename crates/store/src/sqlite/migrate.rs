@@ -220,8 +220,8 @@ impl SqliteSide {
                 self.recent_keys.insert(key, entry);
             })?;
         }
-        let after = span.after.map(|key| to_digest(key)).transpose()?;
-        let through = span.through.map(|key| to_digest(key)).transpose()?;
+        let after = span.after.map(to_digest).transpose()?;
+        let through = span.through.map(to_digest).transpose()?;
         let is_inside = |key: &KeyDigest| {
             after.is_none_or(|after| *key > after) && through.is_none_or(|through| *key <= through)
         };
@@ -337,6 +337,15 @@ fn to_entry(row: &MovedRow) -> Result<(KeyDigest, KeyEntry), SqlError> {
 
 /// A value as rusqlite binds it.
 struct BoundValue<'a>(SqlValue<'a>);
+
+/// A copied range as it is stored.
+struct RangeRow {
+    last: Vec<u8>,
+    hour: Option<i64>,
+    rows: i64,
+    checksum: [u8; 16],
+    is_verified: bool,
+}
 
 impl ToSql for BoundValue<'_> {
     fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
@@ -547,18 +556,23 @@ impl MigrationSide for SqliteSide {
     }
 
     fn copied_ranges(&mut self, table: &Table) -> MigrateResult<Vec<CopiedRange>> {
-        let rows: Vec<(Vec<u8>, Option<i64>, i64, [u8; 16], bool)> =
+        let rows: Vec<RangeRow> =
             CachedStatements::read_all(&self.connection, RANGES, [table.name], |row| {
-                Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?))
+                Ok(RangeRow {
+                    last: row.get(0)?,
+                    hour: row.get(1)?,
+                    rows: row.get(2)?,
+                    checksum: row.get(3)?,
+                    is_verified: row.get(4)?,
+                })
             })?;
-        rows.into_iter()
-            .map(|(last, hour, rows, checksum, is_verified)| {
-                let rows = u64::try_from(rows).unwrap_or_default();
-                let sum = RowSum { rows, checksum: u128::from_be_bytes(checksum) };
-                let last = CopiedRange::decode_key(last, table.key_columns)?;
-                Ok(CopiedRange { last, hour, sum, is_verified })
-            })
-            .collect()
+        let read = |row: RangeRow| {
+            let rows = u64::try_from(row.rows).unwrap_or_default();
+            let sum = RowSum { rows, checksum: u128::from_be_bytes(row.checksum) };
+            let last = CopiedRange::decode_key(row.last, table.key_columns)?;
+            Ok(CopiedRange { last, hour: row.hour, sum, is_verified: row.is_verified })
+        };
+        rows.into_iter().map(read).collect()
     }
 
     fn write_range(&mut self, table: &Table, write: &RangeWrite<'_>) -> MigrateResult<()> {

@@ -191,9 +191,9 @@ mod moving {
     }
 }
 
-fn columns<'a>(
+fn columns(
     rows: impl IntoIterator<Item = (String, String)>,
-    known: &'a [(&'static str, &'static str)],
+    known: &[(&'static str, &'static str)],
 ) -> BTreeMap<String, Vec<String>> {
     let mut tables: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (table, column) in rows {
@@ -625,7 +625,7 @@ async fn fill(data: &Path, events: usize) {
                 claim: Some(fixture.new_claim()),
                 ..fixture.delivery_to(fixture.crm)
             };
-            let waiting = (number % 10 == 0).then(|| fixture.delivery_to(fixture.mail));
+            let waiting = number.is_multiple_of(10).then(|| fixture.delivery_to(fixture.mail));
             let event = fixture.event_with_key(&format!("{round}-{number}"));
             NewEvent {
                 kind: EventKind::new(["paid", "sent"][number % 2]),

@@ -51,7 +51,7 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(mut_arg("data", |data| data.hide(true)), mut_arg("database", |url| url.hide(true)))]
 pub(crate) struct ListenArgs {
-    /// URL on this machine that gets the events, such as http://localhost:3000/hook
+    /// URL on this machine that gets the events, such as `http://localhost:3000/hook`
     #[arg(long, value_name = "URL")]
     forward: Uri,
     /// Only events of this source; may be repeated [default: all sources]
@@ -238,7 +238,10 @@ impl ListenSetup {
         if sources.is_empty() {
             return Err(CliError::not_found(anyhow!("the gateway has no sources")));
         }
-        Ok(sources.iter().map(|from| self.route(from, &[kinds.clone()], None)).collect())
+        Ok(sources
+            .iter()
+            .map(|from| self.route(from, std::slice::from_ref(&kinds), None))
+            .collect())
     }
 
     fn route(&self, from: &str, filters: &[Option<String>], transform: Option<String>) -> Value {

@@ -117,16 +117,13 @@ fn location(settings: &Settings, argument: &StoreArgument) -> Result<MigrationEn
         }
     };
     let configured = settings.secret_key().map_err(CliError::settings)?;
-    let needs_configured = match SqliteStore::open_read_only(data, None) {
-        Ok(_) => false,
-        Err(
-            OpenError::SecretKeyMissing { .. }
+    // Any other error is reported when the folder is opened.
+    let needs_configured = matches!(
+        SqliteStore::open_read_only(data, None),
+        Err(OpenError::SecretKeyMissing { .. }
             | OpenError::SecretKeyWrong { .. }
-            | OpenError::Missing(_),
-        ) => true,
-        // Reported when the folder is opened.
-        Err(_) => false,
-    };
+            | OpenError::Missing(_))
+    );
     let secret_key = configured.filter(|_| needs_configured);
     Ok(MigrationEndpoint::Folder { data: data.to_owned(), secret_key })
 }
@@ -397,7 +394,7 @@ fn migrate_error(error: MigrateError) -> CliError {
         error @ MigrateError::Stopped => CliError::interrupted(error),
         error @ MigrateError::RowsDiffer { .. } => CliError::from(error)
             .hint("Nothing was handed over; the source is unchanged. Remove the target and move again."),
-        error => CliError::from(error),
+        error @ (MigrateError::Statement(_) | MigrateError::File { .. }) => CliError::from(error),
     }
 }
 

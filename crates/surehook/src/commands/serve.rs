@@ -1,6 +1,6 @@
 //! `surehook serve`: starts the gateway, runs it, and shuts it down in order.
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc};
+use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -24,6 +24,7 @@ use surehook_types::{rng::new_id, time::Clock};
 use tokio::{
     signal::unix::{Signal, SignalKind, signal},
     sync::Mutex,
+    task::JoinHandle,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -155,6 +156,18 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
         // Nothing can be written any more, so there is nothing to wait for.
         return Err(store_failure(&reason));
     }
+    shut_down(engine, &open, server, stop, grace, frozen.is_cancelled()).await
+}
+
+/// Ends what runs, in order. A frozen gateway then waits to be stopped.
+async fn shut_down(
+    engine: Arc<Engine>,
+    open: &OpenStore,
+    server: JoinHandle<()>,
+    stop: CancellationToken,
+    grace: Duration,
+    is_frozen: bool,
+) -> Result<(), CliError> {
     tracing::info!("shutting down; a second signal stops immediately");
     let stopped = async {
         // First: other nodes deliver while this one still answers the requests that reach it.
@@ -165,10 +178,10 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
         open.close().await;
     };
     let is_in_order = stop_in_order(stopped).await;
-    if let Some(reason) = store.health().failure {
+    if let Some(reason) = open.store().health().failure {
         return Err(store_failure(&reason));
     }
-    if frozen.is_cancelled() && is_in_order {
+    if is_frozen && is_in_order {
         // The server answers 503 meanwhile.
         tracing::info!("the store is closed and can be moved; waiting to be stopped");
         wait_for_signal().await?;

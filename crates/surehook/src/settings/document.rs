@@ -290,9 +290,10 @@ fn find_key<'a>(table: &DeTable<'_>, text: &'a str) -> Option<(Range<usize>, &'a
     for part in key.split('.') {
         let Some((written, value)) = at.get_key_value(part) else { break };
         length += part.len();
-        let span = match value.get_ref() {
-            DeValue::Array(_) | DeValue::Table(_) if value.span().is_empty() => written.span(),
-            _ => value.span(),
+        let is_container = matches!(value.get_ref(), DeValue::Array(_) | DeValue::Table(_));
+        let span = match is_container && value.span().is_empty() {
+            true => written.span(),
+            false => value.span(),
         };
         found = Some((span, key.get(..length)?));
         length += 1;

@@ -206,7 +206,7 @@ async fn request_body_that_is_not_json_is_rejected() {
     let deep = format!(r#"{{"name":"in","url":"x","retry":{}"#, "[".repeat(100_000));
     let headers: [(&str, &[u8]); 2] =
         [("authorization", authorization.as_bytes()), ("content-type", b"application/json")];
-    gateway.request(Method::POST, "/api/v1/destinations", &headers, deep).await.expect(400);
+    gateway.request(Method::POST, "/api/v1/destinations", &headers, deep).await.expect(422);
     let large = vec![b' '; 2 << 20];
     let response = gateway.request(Method::POST, "/api/v1/sources", &headers, large).await;
     assert_eq!(response.expect(413).code(), "body_too_large");

@@ -162,7 +162,7 @@ async fn run_example(gateway: &Gateway, lines: &str, secret: &str) -> String {
         .current_dir(gateway.folder())
         .env_clear()
         .env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", programs.display()))
-        .env("SUREHOOK_URL", format!("http://{address}"))
+        .env("SUREHOOK_SERVER", format!("http://{address}"))
         .env("SUREHOOK_TOKEN", gateway.token())
         .env("SHOP_SECRET", secret);
     let mut running = Process::start(shell);

@@ -108,7 +108,7 @@ fn dashboard_expressions() -> Vec<String> {
                 }
             }
             Value::Array(values) => values.iter().for_each(|value| collect(value, found)),
-            _ => {}
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
         }
     }
     let mut found = Vec::new();

@@ -1,4 +1,4 @@
-//! A mail server from PyPI, with STARTTLS and a login.
+//! A mail server from `PyPI`, with STARTTLS and a login.
 
 use std::{path::PathBuf, process::Command};
 

@@ -81,9 +81,7 @@ pub(super) async fn run(args: &ServeArgs) -> Result<(), CliError> {
     let hangups = signal(SignalKind::hangup())?;
     let manager = ServiceManager::from_environment();
     let files = raise_and_divide_file_limit(&settings);
-    for warning in &settings.warnings {
-        tracing::warn!("{warning}");
-    }
+    log_warnings(&settings);
     // Before the store: a port in use should fail before a slow recovery.
     let listener = server::listen(settings.listen)
         .with_context(|| {
@@ -187,6 +185,12 @@ async fn shut_down(
         wait_for_signal().await?;
     }
     Ok(())
+}
+
+fn log_warnings(settings: &Settings) {
+    for warning in &settings.warnings {
+        tracing::warn!("{warning}");
+    }
 }
 
 fn load_tls(settings: &Settings) -> Result<Option<Arc<ListenerTls>>, CertificateError> {

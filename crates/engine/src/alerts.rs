@@ -1,6 +1,6 @@
 //! Raises alerts and posts the messages about them.
 //!
-//! One node does this for all ([`Duty::Alerts`]). Every few seconds it reads what the rules need, changes
+//! One node does this for all (`Duty::Alerts`). Every few seconds it reads what the rules need, changes
 //! the log of alerts, saves it, and posts what is due to the outbox: a message is an event like any other,
 //! with retries, dead letters and a stable id. The ids derive from the notice, so what is posted again
 //! after a crash is a duplicate of itself. The rules are in `surehook_core::alert`.

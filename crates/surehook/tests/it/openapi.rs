@@ -21,7 +21,8 @@ async fn every_documented_operation_exists() {
     let document = gateway.request(Method::GET, "/api/openapi.json", &[], "").await.json();
     for (path, calls) in document["paths"].as_object().unwrap() {
         for (method, call) in calls.as_object().unwrap() {
-            if call["operationId"] == "stream_updates" {
+            // One never ends, the other ends the gateway.
+            if call["operationId"] == "stream_updates" || call["operationId"] == "freeze" {
                 continue;
             }
             let case = format!("{method} {path}");

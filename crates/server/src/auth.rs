@@ -482,6 +482,7 @@ mod tests {
         ("GET", "/about", Role::Viewer),
         ("GET", "/clock", Role::Viewer),
         ("POST", "/clock/confirm", Role::Admin),
+        ("POST", "/freeze", Role::Admin),
         ("GET", "/inbox", Role::Viewer),
         ("GET", "/configuration", Role::Viewer),
         ("PUT", "/configuration", Role::Admin),

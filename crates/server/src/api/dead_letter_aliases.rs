@@ -13,6 +13,7 @@ use surehook_api::{
 
 use super::{
     deliveries::{DeliveryQuery, list_dead_letters},
+    export,
     replays::reprocess_dead_letters,
     stats::get_dead_letter_stats,
 };
@@ -24,7 +25,9 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
     let pending = Operation::new("list_dlq_pending", "Same as `GET /api/v1/dead-letters`.")
         .query::<DeliveryQuery>()
         .exclude_query(&["status"])
-        .returns::<ListResponse<DeliveryResponse>>(200);
+        .returns::<ListResponse<DeliveryResponse>>(200)
+        .returns_media(200, export::MEDIA_TYPES)
+        .problem(503, &["too_many_exports"]);
     let reprocess =
         Operation::new("reprocess_dlq", "Same as `POST /api/v1/dead-letters/reprocess`.")
             .body::<ReprocessRequest>(json!({ "filter": {}, "dry_run": true }))

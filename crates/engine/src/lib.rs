@@ -354,6 +354,7 @@ impl Engine {
         let registry = self.registry.load();
         let next = registry.next(&configuration, &self.shared, &*self.env, has_public_url, &owned);
         self.registry.store(Arc::new(next));
+        self.forget_idle_times();
         // Finds deliveries that were committed before their lane existed.
         self.registry.load().lanes.values().for_each(|lane| lane.wake());
         self.changed.notify_waiters();

@@ -22,8 +22,9 @@ use std::{
 
 use arc_swap::ArcSwap;
 use futures_util::future::join_all;
-use surehook_core::store::{
-    CoordinationStore, Duty, NewNode, NodeLease, NodesReport, OwnedLane, Signal,
+use surehook_core::{
+    delivery::LaneEpoch,
+    store::{CoordinationStore, Duty, NewNode, NodeLease, NodesReport, OwnedLane, Signal},
 };
 use surehook_types::{
     ids::{DestinationId, NodeId},
@@ -32,7 +33,7 @@ use surehook_types::{
 };
 use tokio::sync::Notify;
 
-use crate::{Engine, lane::Lane, lock::lock};
+use crate::{Engine, lane::Lane, lock::lock, registry::Registry};
 
 /// A lease is renewed this many times before it ends.
 const RENEWALS_PER_LEASE: u32 = 3;
@@ -41,6 +42,8 @@ const RENEWAL_PAUSE_MIN: Duration = Duration::from_millis(10);
 const ERROR_PAUSE: Duration = Duration::from_millis(500);
 /// The least time between two looks at the lanes of all nodes.
 const LANES_PAUSE: Duration = Duration::from_millis(20);
+/// How long after the end of another node's lease its lanes are acquired.
+const LEASE_END_MARGIN: Duration = Duration::from_millis(50);
 /// A lane that no node has acquired for this long is acquired beyond the share of a node: the others may
 /// be unable to run it.
 const UNCLAIMED_MAX: Duration = Duration::from_secs(10);
@@ -67,8 +70,12 @@ pub(crate) struct NodeState {
     started: Instant,
     /// Nanoseconds after `started`; zero before the node is registered.
     deadline: AtomicU64,
+    /// How long a lease lasts, in milliseconds: the same for all nodes.
+    lease_millis: AtomicU64,
     duties: ArcSwap<Vec<Duty>>,
     lanes: Mutex<LaneMoves>,
+    /// When the lease of another node ends, unless it is renewed until then.
+    next_lease_end: Mutex<Option<Instant>>,
     /// Nothing is acquired any more.
     is_leaving: AtomicBool,
     /// The lease has ended since the lanes were last looked at.
@@ -92,6 +99,17 @@ struct LaneMoves {
     unclaimed_since: HashMap<DestinationId, Instant>,
     /// Acquired beyond the share, and when.
     kept_since: HashMap<DestinationId, Instant>,
+    /// Taken over and not started yet.
+    taken_over: HashMap<DestinationId, TakenOverLane>,
+}
+
+/// A lane that was taken over from another node.
+#[derive(Clone, Copy, Debug)]
+struct TakenOverLane {
+    epoch: LaneEpoch,
+    at: Instant,
+    /// For how long nothing had been sent then.
+    idle: Duration,
 }
 
 impl NodeState {
@@ -101,8 +119,10 @@ impl NodeState {
             id: ArcSwap::from_pointee(id),
             started: Instant::now(),
             deadline: AtomicU64::new(0),
+            lease_millis: AtomicU64::new(0),
             duties: ArcSwap::default(),
             lanes: Mutex::default(),
+            next_lease_end: Mutex::default(),
             is_leaving: AtomicBool::new(false),
             has_lost_lanes: AtomicBool::new(false),
             lanes_changed: Notify::new(),
@@ -132,6 +152,10 @@ impl NodeState {
         self.is_owner() && self.duties.load().contains(&duty)
     }
 
+    fn lease(&self) -> Duration {
+        Duration::from_millis(self.lease_millis.load(Ordering::Relaxed))
+    }
+
     fn is_leaving(&self) -> bool {
         self.is_leaving.load(Ordering::Acquire)
     }
@@ -141,6 +165,8 @@ impl NodeState {
         let deadline = match lease {
             NodeLease::Unlimited => NEVER,
             NodeLease::For(duration) => {
+                let millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+                self.lease_millis.store(millis, Ordering::Relaxed);
                 let end = requested.saturating_duration_since(self.started) + duration;
                 u64::try_from(end.as_nanos()).unwrap_or(NEVER - 1)
             }
@@ -165,6 +191,18 @@ impl LaneMoves {
             now.duration_since(since) >= UNCLAIMED_MAX
         };
         free.iter().filter(is_old).copied().collect()
+    }
+
+    /// Remembers for how long nothing was sent before a lane was acquired: the store tells it once, and the
+    /// lane is started later.
+    fn note_idle_time(&mut self, lane: &mut OwnedLane) {
+        let Some(idle) = &mut lane.taken_over_after else { return };
+        let (epoch, at) = (lane.epoch, Instant::now());
+        if !idle.is_zero() {
+            self.taken_over.insert(lane.destination, TakenOverLane { epoch, at, idle: *idle });
+        }
+        let known = self.taken_over.get(&lane.destination).filter(|known| known.epoch == epoch);
+        *idle = known.map_or(Duration::ZERO, |known| known.idle + known.at.elapsed());
     }
 }
 
@@ -208,6 +246,13 @@ impl LaneChoice {
         let room = share.saturating_sub(owned.len()).min(free.len());
         Self { owned, free, room, share }
     }
+}
+
+/// When the first of the other nodes loses its lanes, unless it renews its lease until then.
+fn next_lease_end(report: &NodesReport, node: NodeId, lease: Duration) -> Option<Instant> {
+    let others = report.nodes.iter().filter(|row| row.is_alive && row.id != node);
+    let left = others.map(|row| lease.saturating_sub(report.as_of.since(row.renewed_at))).min()?;
+    Instant::now().checked_add(left + LEASE_END_MARGIN)
 }
 
 /// The preference of a node for a lane: different for each node.
@@ -264,10 +309,20 @@ impl Engine {
             false => self.choose_lanes(&runnable, lanes_total).await?,
         };
         let owned = self.store.acquire_lanes(node.id(), wanted).await?;
-        let moves = lock(&node.lanes);
-        let run_here =
-            owned.into_iter().filter(|lane| !moves.handing_over.contains(&lane.destination));
-        Ok(run_here.map(|lane| (lane.destination, lane)).collect())
+        let mut moves = lock(&node.lanes);
+        let mut run_here = BTreeMap::new();
+        for mut lane in owned {
+            if !moves.handing_over.contains(&lane.destination) {
+                moves.note_idle_time(&mut lane);
+                run_here.insert(lane.destination, lane);
+            }
+        }
+        Ok(run_here)
+    }
+
+    /// All acquired lanes have been started.
+    pub(crate) fn forget_idle_times(&self) {
+        lock(&self.shared.node.lanes).taken_over.clear();
     }
 
     async fn choose_lanes(
@@ -280,6 +335,7 @@ impl Engine {
         let choice = LaneChoice::new(&report, node.id(), runnable, lanes_total);
         let LaneChoice { owned, free, room, share } = choice;
         self.telemetry.set_nodes(report.nodes.iter().filter(|row| row.is_alive).count());
+        *lock(&node.next_lease_end) = next_lease_end(&report, node.id(), node.lease());
         if node.is_leaving() {
             return Ok(owned);
         }
@@ -337,10 +393,20 @@ impl Engine {
     /// Looks at the lanes of all nodes whenever something may have changed, until the engine stops.
     pub(crate) async fn keep_lanes(self: Arc<Self>) {
         loop {
+            let lease_end = *lock(&self.shared.node.next_lease_end);
+            // The renewals of this node would notice it too, but later.
+            let lease_end = async {
+                match lease_end {
+                    Some(end) => tokio::time::sleep_until(end.into()).await,
+                    None => std::future::pending().await,
+                }
+            };
             tokio::select! {
                 () = self.shared.stop.cancelled() => return,
                 () = self.shared.node.lanes_changed.notified() => {}
+                () = lease_end => {}
             }
+            lock(&self.shared.node.next_lease_end).take();
             if let Err(error) = self.update_lanes().await {
                 tracing::warn!(%error, "could not read which lanes this process owns");
             }
@@ -381,50 +447,62 @@ impl Engine {
 
     /// Gives lanes back that are beyond the share of this node, in the background.
     fn give_back_surplus(self: &Arc<Self>) {
-        let node = &self.shared.node;
         let registry = self.registry.load_full();
         self.telemetry.set_node_lanes(registry.lanes.len());
-        let surplus = registry.lanes.len().saturating_sub(lock(&node.lanes).share);
-        if surplus == 0 || node.is_alone() || node.is_leaving() {
-            return;
+        if !self.find_surplus(&registry).is_empty() {
+            let engine = Arc::clone(self);
+            self.shared.tasks.spawn(async move {
+                let lanes = engine.hand_over_lanes(|registry| engine.find_surplus(registry)).await;
+                tracing::info!(lanes, "another node has joined; gave lanes back for it");
+            });
         }
-        let is_kept = |id: &DestinationId| lock(&node.lanes).kept_since.contains_key(id);
+    }
+
+    /// The lanes beyond the share of this node.
+    fn find_surplus(&self, registry: &Registry) -> Vec<DestinationId> {
+        let node = &self.shared.node;
+        let moves = lock(&node.lanes);
+        let surplus = registry.lanes.len().saturating_sub(moves.share);
+        if node.is_alone() || node.is_leaving() {
+            return Vec::new();
+        }
         let mut lanes: Vec<(usize, DestinationId)> = registry
             .lanes
             .iter()
-            .filter(|(id, _)| !is_kept(id))
+            .filter(|(id, _)| !moves.kept_since.contains_key(id))
             .map(|(id, lane)| (lane.deliveries_in_memory(), *id))
             .collect();
         // Idle lanes move at once; those with slow attempts pause until these have ended.
         lanes.sort_unstable();
-        let given: Vec<DestinationId> = lanes.into_iter().map(|(_, id)| id).take(surplus).collect();
-        if !given.is_empty() {
-            tracing::info!(lanes = given.len(), "another node has joined; giving lanes to it");
-            let engine = Arc::clone(self);
-            self.shared.tasks.spawn(async move { engine.hand_over_lanes(given).await });
-        }
+        lanes.into_iter().map(|(_, id)| id).take(surplus).collect()
     }
 
-    /// Gives lanes back, each when its attempts have ended. Others can acquire them then.
-    async fn hand_over_lanes(&self, destinations: Vec<DestinationId>) {
+    /// Gives lanes back, each when its attempts have ended; returns how many. Others can acquire them
+    /// then.
+    async fn hand_over_lanes(&self, choose: impl FnOnce(&Registry) -> Vec<DestinationId>) -> usize {
         let node = &self.shared.node;
         let lanes: Vec<Arc<Lane>> = {
+            // Chosen under the lock: lanes that are being acquired meanwhile would be missed.
             let _changing = self.change_lock.lock().await;
             let registry = self.registry.load_full();
+            let chosen = choose(&registry);
             let lanes: Vec<Arc<Lane>> =
-                destinations.iter().filter_map(|id| registry.lanes.get(id).cloned()).collect();
+                chosen.iter().filter_map(|id| registry.lanes.get(id).cloned()).collect();
             lock(&node.lanes).handing_over.extend(lanes.iter().map(|lane| lane.id()));
             if let Err(error) = self.reload().await {
                 tracing::warn!(%error, "could not give lanes back");
                 self.end_hand_over(&lanes);
-                return;
+                return 0;
             }
             lanes
         };
         join_all(lanes.iter().map(|lane| async move {
             lane.finish().await;
+            // A reload beside this may have read that this node owns the lane, and would run it again.
+            let changing = self.change_lock.lock().await;
             let released = self.store.release_lanes(node.id(), vec![lane.id()]).await;
             self.end_hand_over(std::slice::from_ref(lane));
+            drop(changing);
             match released {
                 Ok(()) => {
                     self.telemetry.count_handover();
@@ -438,6 +516,7 @@ impl Engine {
             }
         }))
         .await;
+        lanes.len()
     }
 
     fn end_hand_over(&self, lanes: &[Arc<Lane>]) {
@@ -459,12 +538,12 @@ impl Engine {
             tracing::warn!(%error, "could not announce that this process leaves");
         }
         self.shared.signals.publish(Signal::NodesChanged);
-        let lanes: Vec<DestinationId> = self.registry.load().lanes.keys().copied().collect();
-        let (count, started) = (lanes.len(), Instant::now());
-        match tokio::time::timeout(grace, self.hand_over_lanes(lanes)).await {
-            Ok(()) => {
+        let started = Instant::now();
+        let all = |registry: &Registry| registry.lanes.keys().copied().collect();
+        match tokio::time::timeout(grace, self.hand_over_lanes(all)).await {
+            Ok(lanes) => {
                 let took = started.elapsed();
-                tracing::info!(lanes = count, ?took, "gave all lanes to other nodes");
+                tracing::info!(lanes, ?took, "gave all lanes to other nodes");
             }
             // Their attempts are cut off by `stop`.
             Err(_) => tracing::warn!("some lanes have attempts that have not ended in time"),
@@ -509,10 +588,7 @@ impl Engine {
 
 #[cfg(test)]
 mod tests {
-    use surehook_core::{
-        delivery::LaneEpoch,
-        store::{LaneOwnerRow, NodeRow},
-    };
+    use surehook_core::store::{LaneOwnerRow, NodeRow};
     use surehook_types::time::Timestamp;
 
     use super::*;

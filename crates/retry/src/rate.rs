@@ -178,10 +178,12 @@ impl Gcra {
         self.next = self.next.max(now).saturating_add(self.effective().interval);
     }
 
-    /// Counts as many attempts as may start at once: another process may have started them just now.
-    pub fn use_up(&mut self, now: Duration) {
+    /// Counts as many attempts as may start at once: another process may have started them, but none for
+    /// the time `idle`.
+    pub fn use_up(&mut self, now: Duration, idle: Duration) {
         let EffectiveRate { interval, burst } = self.effective();
-        self.next = self.next.max(now.saturating_add(interval.saturating_mul(burst)));
+        let wait = interval.saturating_mul(burst).saturating_sub(idle);
+        self.next = self.next.max(now.saturating_add(wait));
     }
 
     /// Takes back the last counted attempt, which did not start.
@@ -204,13 +206,30 @@ mod tests {
     fn used_up_limiter_allows_one_attempt_per_interval() {
         let now = Duration::from_secs(9);
         let mut gcra = Gcra::new(rate("50/s burst 10"));
-        gcra.use_up(now);
+        gcra.use_up(now, Duration::ZERO);
         let interval = Duration::from_millis(20);
         for n in 1..=3 {
             let at = gcra.next_free(now);
             assert_eq!(at, now + interval * n);
             gcra.take(at);
         }
+    }
+
+    #[test]
+    fn used_up_limiter_allows_what_it_has_gained_while_idle() {
+        let now = Duration::from_secs(9);
+        let allowed_at_once = |idle_millis| {
+            let mut gcra = Gcra::new(rate("50/s burst 10"));
+            gcra.use_up(now, Duration::from_millis(idle_millis));
+            (0..)
+                .take_while(|_| {
+                    let is_free = gcra.next_free(now) == now;
+                    gcra.take(now);
+                    is_free
+                })
+                .count()
+        };
+        assert_eq!([0, 19, 20, 70, 200, 10_000].map(allowed_at_once), [0, 0, 1, 3, 10, 10]);
     }
 
     #[test]

@@ -83,10 +83,11 @@ impl LaneGate {
         }
     }
 
-    /// An earlier owner of the lane may just have started as much as the rates allow.
-    pub fn use_up_rates(&mut self, clock: Duration) {
+    /// An earlier owner of the lane may have started as much as the rates allow, but nothing for the time
+    /// `idle`.
+    pub fn use_up_rates(&mut self, clock: Duration, idle: Duration) {
         let drain = self.drain.as_mut().map(|(_, gcra)| gcra);
-        self.rate.iter_mut().chain(drain).for_each(|gcra| gcra.use_up(clock));
+        self.rate.iter_mut().chain(drain).for_each(|gcra| gcra.use_up(clock, idle));
     }
 
     /// While the circuit ramps up, the rate grows with the allowed concurrency.
@@ -439,7 +440,7 @@ mod tests {
         let mut gate = gate(&destination);
         gate.resume(Some(BacklogDrain { rate: "1/s".parse().unwrap(), until: NOW }));
 
-        gate.use_up_rates(Duration::ZERO);
+        gate.use_up_rates(Duration::ZERO, Duration::ZERO);
 
         let second = Duration::from_secs(1);
         assert_eq!(gate.start_permission(0, 8, Duration::ZERO), StartPermission::At(second));

@@ -49,9 +49,9 @@ pub struct NewNode {
 pub struct OwnedLane {
     pub destination: DestinationId,
     pub epoch: LaneEpoch,
-    /// Another node, or an earlier run of this one, may have sent something just before this node became
-    /// the owner. Never set by a store that only one process can use.
-    pub is_taken_over: bool,
+    /// Set if another node, or an earlier run of this one, was the owner before: for how long nothing has
+    /// been sent. Zero unless it gave the lane back. Never set by a store that only one process can use.
+    pub taken_over_after: Option<Duration>,
 }
 
 string_enum! {

@@ -295,9 +295,9 @@ impl Lane {
             claims: HashMap::new(),
             messages: MessageSendState::new(&destination),
         };
-        if owned.is_taken_over {
-            // The owner before may have sent something just now.
-            state.scheduler.gate.use_up_rates(Duration::ZERO);
+        if let Some(idle) = owned.taken_over_after {
+            // The owner before may have sent something just then.
+            state.scheduler.gate.use_up_rates(Duration::ZERO, idle);
             state.messages.assume_all_were_sent_to(Duration::ZERO);
         }
         let lane = Arc::new(Self {

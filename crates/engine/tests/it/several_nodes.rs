@@ -63,8 +63,17 @@ impl TestNodes {
     }
 
     async fn join(&mut self) -> Arc<Engine> {
+        let store = self.faulty_store();
+        self.join_with(store).await
+    }
+
+    fn faulty_store(&self) -> Arc<FaultyStore> {
         let store = Arc::new(FaultyStore::new(Arc::<SqliteStore>::clone(&self.store)));
         store.grant(GrantedOwnership { lease: LEASE, ..GrantedOwnership::default() });
+        store
+    }
+
+    async fn join_with(&mut self, store: Arc<FaultyStore>) -> Arc<Engine> {
         let engine = start_engine(store, Arc::default()).await;
         self.nodes.push(Arc::clone(&engine));
         engine
@@ -173,6 +182,32 @@ async fn deliveries_are_neither_lost_nor_repeated_while_lanes_move() {
     }
     test.wait_for_successes(5 * 20 * 4).await;
     assert!(test.deliveries().await.iter().all(|row| row.attempts == 1));
+}
+
+#[tokio::test]
+async fn node_that_leaves_while_it_acquires_lanes_gives_them_back() {
+    let mut test = TestNodes::start(1, 4).await;
+    let store = test.faulty_store();
+    // The first call is that of the start, when it owns none.
+    let held = store.hold("load_lanes", 1);
+    let second = test.join_with(store).await;
+    held.begun().await;
+
+    let leaving = tokio::spawn({
+        let second = Arc::clone(&second);
+        async move { second.leave(Duration::from_secs(10)).await }
+    });
+    wait_for(async || {
+        let report = test.store.load_nodes().await.unwrap();
+        report.nodes.iter().any(|row| row.is_leaving).then_some(())
+    })
+    .await;
+    held.release();
+    leaving.await.unwrap();
+
+    assert_eq!(second.owned_lanes(), 0);
+    let first = &test.nodes[0];
+    wait_for(async || (first.owned_lanes() == 4).then_some(())).await;
 }
 
 #[tokio::test]

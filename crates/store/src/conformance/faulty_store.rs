@@ -60,6 +60,7 @@ use surehook_types::{
     time::Timestamp,
 };
 use surehook_webhooks::attribute::AttributeFilter;
+use tokio::sync::Semaphore;
 
 /// How a call fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,8 +83,28 @@ pub struct FaultyStore {
 struct FaultState {
     faults: HashMap<&'static str, VecDeque<StoreFault>>,
     calls: HashMap<&'static str, usize>,
+    holds: HashMap<&'static str, HeldCall>,
     ownership: GrantedOwnership,
     lease_has_ended: bool,
+}
+
+/// A call that waits until it is released.
+#[derive(Clone, Debug)]
+pub struct HeldCall {
+    calls_before: usize,
+    begun: Arc<Semaphore>,
+    released: Arc<Semaphore>,
+}
+
+impl HeldCall {
+    /// Waits until the call has begun.
+    pub async fn begun(&self) {
+        drop(self.begun.acquire().await);
+    }
+
+    pub fn release(&self) {
+        self.released.add_permits(1);
+    }
 }
 
 /// The lease, lanes and duties that a process is granted, as if other nodes had the rest.
@@ -113,6 +134,7 @@ impl FaultyStore {
         let state = FaultState {
             faults: HashMap::new(),
             calls: HashMap::new(),
+            holds: HashMap::new(),
             ownership: GrantedOwnership::default(),
             lease_has_ended: false,
         };
@@ -122,6 +144,14 @@ impl FaultyStore {
     /// Makes the next calls of the method with this name fail, one call for each fault.
     pub fn fail_next(&self, method: &'static str, faults: impl IntoIterator<Item = StoreFault>) {
         self.lock().faults.entry(method).or_default().extend(faults);
+    }
+
+    /// Holds a call of the method with this name: the next one after `calls_before` others.
+    pub fn hold(&self, method: &'static str, calls_before: usize) -> HeldCall {
+        let (begun, released) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+        let held = HeldCall { calls_before, begun, released };
+        self.lock().holds.insert(method, held.clone());
+        held
     }
 
     /// How many of the requested faults of a method have not happened yet.
@@ -156,11 +186,26 @@ impl FaultyStore {
         state.faults.get_mut(method).and_then(VecDeque::pop_front)
     }
 
+    /// The hold of a call that begins, if it is to be held.
+    fn take_hold(&self, method: &'static str) -> Option<HeldCall> {
+        let mut state = self.lock();
+        let held = state.holds.get_mut(method)?;
+        if held.calls_before > 0 {
+            held.calls_before -= 1;
+            return None;
+        }
+        state.holds.remove(method)
+    }
+
     async fn run<T>(
         &self,
         method: &'static str,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
+        if let Some(held) = self.take_hold(method) {
+            held.begun.add_permits(1);
+            drop(held.released.acquire().await);
+        }
         let fault = self.count_call(method);
         let unknown = || StoreError::Unknown(format!("a test asked for it: {method}"));
         match fault {

@@ -152,7 +152,8 @@ pub(super) fn find_owned(
         match find_ownership(connection, OWNER_OF_LANE, &blob(*destination), node)? {
             Ownership::Own(epoch, is_taken_over) => {
                 let (destination, epoch) = (*destination, LaneEpoch(epoch));
-                owned.push(OwnedLane { destination, epoch, is_taken_over });
+                let taken_over_after = is_taken_over.then_some(Duration::ZERO);
+                owned.push(OwnedLane { destination, epoch, taken_over_after });
             }
             Ownership::Other => {}
             Ownership::Free => return Ok(None),
@@ -168,6 +169,9 @@ const TAKE_LANE: &str = "
        SET node = excluded.node, last_node = excluded.last_node, epoch = excluded.epoch,
            since = excluded.since, is_taken_over = 1
     RETURNING is_taken_over";
+// How long ago the lane was given back; before the owner changes.
+const IDLE_TIME: &str =
+    "SELECT surehook_now() - since FROM lanes WHERE destination = ?1 AND node IS NULL";
 // Before the owner changes.
 const RECORD_HANDOVER: &str = "
     INSERT INTO lane_handovers (destination, from_node, to_node, at, is_planned)
@@ -199,7 +203,8 @@ pub(super) fn acquire_lanes(
         let Some(seq) = seq else { continue };
         match find_ownership(tx, OWNER_OF_LANE, &blob(destination), node)? {
             Ownership::Own(epoch, is_taken_over) => {
-                owned.push(OwnedLane { destination, epoch: LaneEpoch(epoch), is_taken_over });
+                let taken_over_after = is_taken_over.then_some(Duration::ZERO);
+                owned.push(OwnedLane { destination, epoch: LaneEpoch(epoch), taken_over_after });
             }
             Ownership::Other => {}
             Ownership::Free => {
@@ -208,14 +213,17 @@ pub(super) fn acquire_lanes(
                     None => *new_epoch.insert(lanes::next_epoch(tx)?),
                 };
                 tx.run(RECORD_HANDOVER, params![seq, blob(node)])?;
+                let idle: Option<i64> = tx.find_one(IDLE_TIME, params![seq], |row| row.get(0))?;
+                let idle = Duration::from_millis(idle.unwrap_or(0).try_into().unwrap_or(0));
                 let values = params![seq, blob(node), epoch.0];
-                let is_taken_over = tx.read_one(TAKE_LANE, values, |row| row.get(0))?;
+                let is_taken_over: bool = tx.read_one(TAKE_LANE, values, |row| row.get(0))?;
                 let released = claims::end_earlier_epochs(tx, epoch, Some(seq), now)?;
                 awaited_statuses::restart_waits(tx, Some(seq), now)?;
                 if released > 0 {
                     tracing::info!(%destination, released, "released deliveries that the previous owner of a lane left in flight");
                 }
-                owned.push(OwnedLane { destination, epoch, is_taken_over });
+                let taken_over_after = is_taken_over.then_some(idle);
+                owned.push(OwnedLane { destination, epoch, taken_over_after });
             }
         }
     }
@@ -329,11 +337,14 @@ const NUMBER_SIGNALS: &str =
 const INSERT_SIGNAL: &str = "
     INSERT INTO signals (seq, node, kind, reference, published_at)
     VALUES (?1, ?2, ?3, ?4, surehook_now())";
+const NOTIFY: &str = "SELECT pg_notify(?1, ?2)";
 const REMOVE_SIGNALS: &str = "DELETE FROM signals WHERE published_at < surehook_now() - ?1";
 
-/// Implements `CoordinationStore::publish_signals`.
+/// Implements `CoordinationStore::publish_signals`. Processes that listen are notified when the transaction
+/// is committed.
 pub(super) fn publish(
     connection: &impl SqlConnection,
+    channel: &str,
     node: NodeId,
     signals: &[Signal],
 ) -> Result<()> {
@@ -345,7 +356,7 @@ pub(super) fn publish(
         connection.run(INSERT_SIGNAL, values)?;
     }
     connection.run(REMOVE_SIGNALS, params![duration_millis(SIGNALS_KEPT)])?;
-    Ok(())
+    connection.run(NOTIFY, params![channel, node.to_string()]).map(drop)
 }
 
 const POSITIONS: &str = "

@@ -19,6 +19,7 @@ mod error;
 mod event_index;
 mod inspection;
 mod migrate;
+mod notifications;
 mod pool;
 mod rotation;
 mod schema;
@@ -41,7 +42,7 @@ use surehook_types::{
     store_error::StoreError,
     time::{Clock, Timestamp},
 };
-use tokio::{runtime::Handle, sync::Notify};
+use tokio::runtime::Handle;
 use tokio_postgres::Config;
 
 use self::{
@@ -49,6 +50,7 @@ use self::{
     claim::{ClaimCursors, ClaimJob, ClaimWorkerState, DueClaimResult},
     committer::Committer,
     connection::PgConnection,
+    notifications::Notifications,
     pool::{Access, Connector, Pool},
     settle::SettleDecision,
     transaction::PgTransaction,
@@ -197,8 +199,7 @@ pub struct PostgresStore {
     readers: Pool,
     coordination: Pool,
     data_keys: Arc<DataKeys>,
-    /// This process has published signals.
-    published: Notify,
+    notifications: Notifications,
     /// See [`PostgresOptions::queue_max`].
     queue_max: usize,
     /// How much the server's clock was ahead when it was last measured.
@@ -283,7 +284,12 @@ impl PostgresStore {
             Ok(Some(refusal)) => return Err(refusal),
             Err(error) => return Err(PostgresOpenError::Database(error.to_string())),
         }
-        Ok(Self::start(connector, writers, data_keys, options.queue_max))
+        let mut store = Self::start(Arc::clone(&connector), writers, data_keys, options.queue_max);
+        // A pooler that gives each transaction another connection passes no notifications on.
+        if options.prepared_statements {
+            store.notifications.listen(connector);
+        }
+        Ok(store)
     }
 
     /// Opens what a gateway has written, for reading alone: the server refuses every write. The server may
@@ -324,7 +330,6 @@ impl PostgresStore {
             claim::run_batch(&claiming, jobs);
         });
         let data_keys = Arc::new(data_keys);
-        let published = Notify::new();
         Self {
             writer,
             admitter,
@@ -334,7 +339,7 @@ impl PostgresStore {
             readers,
             coordination,
             data_keys,
-            published,
+            notifications: Notifications::default(),
             queue_max,
             clock_offset_ms: AtomicI64::new(0),
         }
@@ -346,6 +351,7 @@ impl PostgresStore {
         self.settler.close().await;
         self.claimer.close().await;
         self.writer.close().await;
+        self.notifications.close();
         for pool in [&self.writer.state.pool, &self.readers, &self.coordination] {
             pool.close();
         }

@@ -4,6 +4,7 @@
 use std::{
     cell::Cell,
     fmt,
+    future::poll_fn,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -12,11 +13,11 @@ use async_trait::async_trait;
 use surehook_dedup::postgres::RustlsConnector;
 use tokio::{
     runtime::Handle,
-    sync::{OwnedSemaphorePermit, Semaphore},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc::UnboundedSender},
     task::JoinHandle,
 };
 use tokio_postgres::{
-    Client, Config, Error, IsolationLevel, NoTls, SimpleQueryMessage, Socket,
+    AsyncMessage, Client, Config, Error, IsolationLevel, NoTls, SimpleQueryMessage, Socket,
     tls::{MakeTlsConnect, TlsConnect},
 };
 
@@ -28,6 +29,7 @@ use crate::{sql::SqlError, steps::lookups::CONFIGURATION_VERSION};
 
 /// How long opening a connection may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const UNANSWERED: &str = "PostgreSQL did not answer a new connection in time";
 /// How long a transaction waits for a connection that others use.
 const POOL_TIMEOUT: Duration = Duration::from_secs(1);
 /// An answer is awaited for longer than the server may take, so that the server gives up first.
@@ -36,8 +38,16 @@ const ANSWER_MARGIN: Duration = Duration::from_secs(1);
 /// Opens connections, with or without TLS.
 #[async_trait]
 trait OpenConnection: Send + Sync {
-    async fn open(&self, config: &Config) -> Result<(Client, JoinHandle<()>), Error>;
+    /// Notifications that the connection receives are passed on.
+    async fn open(
+        &self,
+        config: &Config,
+        notified: Option<NotificationSender>,
+    ) -> Result<(Client, JoinHandle<()>), Error>;
 }
+
+/// Where the payloads of notifications go.
+pub(super) type NotificationSender = UnboundedSender<String>;
 
 #[async_trait]
 impl<T> OpenConnection for T
@@ -47,11 +57,20 @@ where
     T::TlsConnect: Send,
     <T::TlsConnect as TlsConnect<Socket>>::Future: Send,
 {
-    async fn open(&self, config: &Config) -> Result<(Client, JoinHandle<()>), Error> {
-        let (client, connection) = config.connect(self.clone()).await?;
+    async fn open(
+        &self,
+        config: &Config,
+        notified: Option<NotificationSender>,
+    ) -> Result<(Client, JoinHandle<()>), Error> {
+        let (client, mut connection) = config.connect(self.clone()).await?;
         let task = tokio::spawn(async move {
             // The client reports why the connection ended.
-            drop(connection.await);
+            while let Some(Ok(message)) = poll_fn(|cx| connection.poll_message(cx)).await {
+                if let (AsyncMessage::Notification(received), Some(sender)) = (message, &notified) {
+                    // The receiver is gone when the process stops.
+                    drop(sender.send(received.payload().to_owned()));
+                }
+            }
         });
         Ok((client, task))
     }
@@ -144,7 +163,27 @@ impl Connector {
     }
 
     pub(super) async fn open(&self) -> Result<PooledClient, PostgresFailure> {
-        let opened = self.try_open().await;
+        self.open_with(None).await
+    }
+
+    /// Opens a connection that receives the notifications of the channel of this schema.
+    pub(super) async fn listen(
+        &self,
+        notified: NotificationSender,
+    ) -> Result<PooledClient, PostgresFailure> {
+        let listener = self.open_with(Some(notified)).await?;
+        let listen = format!("LISTEN \"{}\"", self.schema);
+        match tokio::time::timeout(CONNECT_TIMEOUT, listener.client.batch_execute(&listen)).await {
+            Ok(listening) => listening.map(|()| listener).map_err(PostgresFailure::from),
+            Err(_) => Err(PostgresFailure::new(FailureKind::Connection, UNANSWERED)),
+        }
+    }
+
+    async fn open_with(
+        &self,
+        notified: Option<NotificationSender>,
+    ) -> Result<PooledClient, PostgresFailure> {
+        let opened = self.try_open(notified).await;
         let failure = opened.as_ref().err().map(ToString::to_string);
         let mut unreachable = self.unreachable.lock().unwrap_or_else(PoisonError::into_inner);
         match (&*unreachable, &failure) {
@@ -157,9 +196,12 @@ impl Connector {
         opened
     }
 
-    async fn try_open(&self) -> Result<PooledClient, PostgresFailure> {
+    async fn try_open(
+        &self,
+        notified: Option<NotificationSender>,
+    ) -> Result<PooledClient, PostgresFailure> {
         let open = async {
-            let (client, task) = self.opener.open(&self.config).await?;
+            let (client, task) = self.opener.open(&self.config, notified).await?;
             if self.prepares {
                 client.batch_execute(&self.settings("SESSION")).await?;
             }
@@ -269,10 +311,7 @@ impl Pool {
             let set =
                 client.client.batch_execute("SET SESSION plan_cache_mode = force_generic_plan");
             let set = tokio::time::timeout(CONNECT_TIMEOUT, set);
-            set.await.map_err(|_| {
-                let text = "PostgreSQL did not answer a new connection in time";
-                PostgresFailure::new(FailureKind::Connection, text)
-            })??;
+            set.await.map_err(|_| PostgresFailure::new(FailureKind::Connection, UNANSWERED))??;
         }
         Ok(client)
     }

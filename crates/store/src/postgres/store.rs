@@ -88,6 +88,8 @@ const TOTALS: &str = "
 
 /// How often other processes are asked for signals while a call waits for them.
 const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// How long a call waits for more signals after it was notified of one.
+const GATHER_TIME: Duration = Duration::from_millis(5);
 
 #[async_trait]
 impl IngestStore for PostgresStore {
@@ -243,6 +245,7 @@ impl DeliveryStore for PostgresStore {
 #[async_trait]
 impl CoordinationStore for PostgresStore {
     async fn register_node(&self, node: NewNode) -> Result<NodeLease, StoreError> {
+        self.notifications.set_own_node(node.id);
         self.coordinate(move |db| coordination::register(db, &node)).await
     }
 
@@ -294,9 +297,12 @@ impl CoordinationStore for PostgresStore {
         if signals.is_empty() {
             return Ok(());
         }
-        let publish = move |db: &PgConnection<'_>| coordination::publish(db, node, &signals);
+        let channel = self.readers.connector.schema().to_owned();
+        let publish =
+            move |db: &PgConnection<'_>| coordination::publish(db, &channel, node, &signals);
         run_blocking(&self.coordination, Access::WriteHint, publish).await?;
-        self.published.notify_waiters();
+        // Several nodes of one process.
+        self.notifications.published.notify_waiters();
         Ok(())
     }
 
@@ -308,7 +314,7 @@ impl CoordinationStore for PostgresStore {
     ) -> Result<SignalBatch, StoreError> {
         let until = Instant::now() + wait;
         loop {
-            let mut published = std::pin::pin!(self.published.notified());
+            let mut published = std::pin::pin!(self.notifications.published.notified());
             // Enabled before the read: a signal published in between is not missed.
             published.as_mut().enable();
             let batch = self.read(move |db| coordination::read_signals(db, node, after)).await?;
@@ -316,8 +322,10 @@ impl CoordinationStore for PostgresStore {
             if after.is_none() || batch.has_gap || !batch.signals.is_empty() || left.is_zero() {
                 return Ok(batch);
             }
-            // Those of other processes are found by asking again.
-            let _none_in_time = timeout(left.min(SIGNAL_POLL_INTERVAL), published).await;
+            // Without notifications, those of other processes are found by asking again.
+            if timeout(left.min(SIGNAL_POLL_INTERVAL), published).await.is_ok() {
+                tokio::time::sleep(GATHER_TIME).await;
+            }
         }
     }
 

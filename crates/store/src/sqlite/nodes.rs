@@ -118,7 +118,7 @@ impl LocalNodes {
         let now = self.now();
         let mut state = self.lock();
         let acquired = destinations.into_iter().filter(|lane| state.acquire_lane(node, *lane, now));
-        let owned = |destination| OwnedLane { destination, epoch, is_taken_over: false };
+        let owned = |destination| OwnedLane { destination, epoch, taken_over_after: None };
         acquired.map(owned).collect()
     }
 

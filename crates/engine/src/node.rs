@@ -548,6 +548,8 @@ impl Engine {
             // Their attempts are cut off by `stop`.
             Err(_) => tracing::warn!("some lanes have attempts that have not ended in time"),
         }
+        // At once: `stop` may end the task that publishes signals before it has published this one.
+        self.publish_departure().await;
     }
 
     /// Ends the lease, after everything of this process has stopped.
@@ -558,9 +560,15 @@ impl Engine {
             tracing::warn!(%error, "could not give the lanes of this process back");
             return;
         }
-        if !self.shared.node.is_alone()
-            && let Err(error) = store.publish_signals(id, vec![Signal::NodesChanged]).await
-        {
+        if !self.shared.node.is_alone() {
+            self.publish_departure().await;
+        }
+    }
+
+    /// Tells other nodes that lanes of this one are free.
+    async fn publish_departure(&self) {
+        let signals = vec![Signal::NodesChanged];
+        if let Err(error) = self.store.publish_signals(self.shared.node.id(), signals).await {
             tracing::debug!(%error, "could not tell other nodes; they notice later");
         }
     }

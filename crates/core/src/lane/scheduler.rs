@@ -180,13 +180,16 @@ impl<T: QueueItem> LaneScheduler<T> {
         self.running -= 1;
     }
 
-    /// How long the first queued delivery has to wait for the rate limit.
+    /// How long the first queued delivery has to wait for the rate limit: not at all if it has become free
+    /// since it was last asked.
     pub fn until_next_start(&self, concurrency: u32, time: LaneTime) -> Option<Duration> {
+        if self.queue.is_empty() {
+            return None;
+        }
         match self.start_permission(concurrency, time) {
-            StartPermission::At(at) if !self.queue.is_empty() => {
-                Some(at.saturating_sub(time.elapsed))
-            }
-            StartPermission::At(_) | StartPermission::Now | StartPermission::Denied => None,
+            StartPermission::Now => Some(Duration::ZERO),
+            StartPermission::At(at) => Some(at.saturating_sub(time.elapsed)),
+            StartPermission::Denied => None,
         }
     }
 
@@ -311,6 +314,21 @@ mod tests {
         assert!(!end(&mut scheduler, &destination, permit, outcome));
         assert_eq!(start(&mut scheduler, 0).unwrap().0, 2);
         assert_eq!((scheduler.running(), scheduler.queued()), (2, 0));
+    }
+
+    #[test]
+    fn queued_delivery_waits_for_the_rate_and_no_longer() {
+        let destination = destination(r#","rate":"1/s burst 1""#);
+        let mut scheduler = scheduler(&destination, 2);
+        assert!(start(&mut scheduler, 10).is_some());
+        scheduler.release_place();
+        let waits = [10, 11, 20].map(|seconds| scheduler.until_next_start(2, time(seconds)));
+        assert_eq!(
+            waits,
+            [Some(Duration::from_secs(1)), Some(Duration::ZERO), Some(Duration::ZERO)]
+        );
+        assert!(start(&mut scheduler, 20).is_some());
+        assert_eq!(scheduler.until_next_start(2, time(30)), None, "nothing is queued");
     }
 
     #[test]

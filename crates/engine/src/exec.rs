@@ -37,7 +37,8 @@ use tokio::{
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::{
-    lock::lock, non_http::NonHttpResult, programs::AllowedPrograms, sender::RESPONSE_BYTES_KEPT,
+    lock::lock, non_http::NonHttpResult, otlp::AttemptTrace, programs::AllowedPrograms,
+    sender::RESPONSE_BYTES_KEPT,
 };
 
 /// The time between TERM and KILL.
@@ -58,6 +59,7 @@ pub(crate) async fn run(
     programs: &Arc<AllowedPrograms>,
     destination: &str,
     claimed: &ClaimedDelivery,
+    trace: Option<&AttemptTrace>,
     time_limit: Duration,
 ) -> NonHttpResult {
     let (programs, program) = (Arc::clone(programs), exec.program.clone());
@@ -70,7 +72,7 @@ pub(crate) async fn run(
         }
         Err(_) => return start_failure(&io::ErrorKind::Other.into()),
     };
-    let mut command = build_command(exec, &file, destination, claimed);
+    let mut command = build_command(exec, &file, destination, claimed, trace);
     let started = start(&mut command, claimed.payload.body.clone());
     // The command holds our copy of the write end of the output pipe.
     drop(command);
@@ -85,6 +87,7 @@ fn build_command(
     file: &Path,
     destination: &str,
     claimed: &ClaimedDelivery,
+    trace: Option<&AttemptTrace>,
 ) -> Command {
     let mut command = Command::new(file);
     command
@@ -95,6 +98,8 @@ fn build_command(
         .env_clear()
         .env("PATH", PATH)
         .env("LANG", "C.UTF-8")
+        // Before the configured variables, which take precedence.
+        .envs(trace.map(|trace| ("TRACEPARENT", trace.traceparent())))
         .envs(exec.env.iter().map(|(name, value)| (name, OsStr::from_bytes(value.expose()))))
         .env("SUREHOOK_EVENT_ID", claimed.event.to_string())
         .env("SUREHOOK_DELIVERY_ID", claimed.id.to_string())

@@ -13,7 +13,7 @@
 //! - `maintenance`: retention, roll-ups, metrics. [`replays`]: bulk replay jobs.
 //! - [`health`]: the health of destinations. `alerts`: rules, and messages about them.
 //! - `idempotency`: claims of idempotency keys.
-//! - [`feed`]: live updates.
+//! - [`feed`]: live updates. [`otlp`]: traces and metrics for a collector.
 
 mod alerts;
 mod allowance;
@@ -40,6 +40,7 @@ mod maintenance;
 pub mod media;
 mod node;
 mod non_http;
+pub mod otlp;
 mod outbound_headers;
 pub mod programs;
 pub mod quarantine;
@@ -112,6 +113,7 @@ use crate::{
     lost_claims::LostClaims,
     media::MediaFiles,
     node::NodeState,
+    otlp::{OtlpExport, OtlpParts, OtlpTasks},
     programs::AllowedPrograms,
     quarantine::QuarantineLimiter,
     refused_sampler::RefusedSampler,
@@ -161,6 +163,8 @@ pub struct EngineParts {
     pub health: HealthPolicy,
     /// When alerts fire.
     pub alerts: AlertRules,
+    /// Where traces and metrics are sent, if anywhere.
+    pub otlp: Option<OtlpParts>,
 }
 
 impl fmt::Debug for EngineParts {
@@ -209,6 +213,7 @@ pub struct Engine {
     changed: Notify,
     /// The version of the tokens as other nodes have left it.
     tokens: watch::Sender<TokensVersion>,
+    otlp: OtlpTasks,
 }
 
 impl fmt::Debug for Engine {
@@ -229,7 +234,7 @@ pub enum ConfigChangeError {
 impl Engine {
     /// Loads the configuration and starts delivering.
     pub async fn start(parts: EngineParts) -> Result<Arc<Self>, ConfigChangeError> {
-        let (engine, refused) = Self::build(parts);
+        let (engine, BackgroundWork { refused, otlp }) = Self::build(parts);
         engine.check_clock_at_start().await?;
         let lease = engine.join_nodes().await?;
         engine.reload().await?;
@@ -241,6 +246,9 @@ impl Engine {
         engine.shared.tasks.spawn(callbacks::run(Arc::clone(&engine)));
         let writer = Arc::clone(&engine);
         engine.shared.tasks.spawn(async move { writer.write_refused_samples(refused).await });
+        if let Some(otlp) = otlp {
+            otlp.start(&engine);
+        }
         Ok(engine)
     }
 
@@ -257,12 +265,18 @@ impl Engine {
 
     /// An engine without background tasks, for reading a store.
     pub fn without_tasks(parts: EngineParts) -> Arc<Self> {
-        Self::build(parts).0
+        Self::build(EngineParts { otlp: None, ..parts }).0
     }
 
-    /// The engine, and the queue of sampled refused requests that a task has to write.
-    fn build(parts: EngineParts) -> (Arc<Self>, mpsc::Receiver<RefusedRequest>) {
+    fn build(parts: EngineParts) -> (Arc<Self>, BackgroundWork) {
         let telemetry = Arc::new(Telemetry::default());
+        let (otlp, tracer) = match parts.otlp {
+            Some(otlp) => {
+                let (export, tracer) = OtlpExport::new(otlp, &telemetry);
+                (Some(export), tracer)
+            }
+            None => (None, None),
+        };
         let stop = CancellationToken::new();
         let trust = TrustStore::from_system();
         let deliveries: Arc<dyn DeliveryStore> = parts.store.clone();
@@ -296,6 +310,7 @@ impl Engine {
             clock,
             rng: parts.rng,
             telemetry: Arc::clone(&telemetry),
+            tracer,
             inbox: Arc::default(),
             http,
             trust: trust.clone(),
@@ -335,8 +350,9 @@ impl Engine {
             replays: ReplayTasks::default(),
             changed: Notify::new(),
             tokens: watch::Sender::default(),
+            otlp: OtlpTasks::default(),
         });
-        (engine, refused)
+        (engine, BackgroundWork { refused, otlp })
     }
 
     /// Loads the configuration, and acquires the lanes that it needs.
@@ -658,7 +674,15 @@ impl Engine {
                 tokio::time::timeout(Duration::from_secs(5), self.shared.tasks.wait()).await;
         }
         self.leave_nodes().await;
+        self.otlp.finish().await;
     }
+}
+
+/// Work of an engine that needs tasks of its own.
+struct BackgroundWork {
+    /// Sampled refused requests to be written.
+    refused: mpsc::Receiver<RefusedRequest>,
+    otlp: Option<OtlpExport>,
 }
 
 /// A change of the configuration that is valid and not stored yet.

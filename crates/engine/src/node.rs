@@ -135,6 +135,11 @@ impl NodeState {
         **self.id.load()
     }
 
+    /// For people.
+    pub(crate) fn name(&self) -> &str {
+        &self.identity.name
+    }
+
     /// Whether the lease has not ended.
     pub(crate) fn is_owner(&self) -> bool {
         match self.deadline.load(Ordering::Acquire) {

@@ -12,6 +12,8 @@ use surehook_core::{
 use surehook_types::time::Timestamp;
 use surehook_webhooks::{sign::build_signature_header, verify::SignError};
 
+use crate::otlp::AttemptTrace;
+
 const WEBHOOK_ID: HeaderName = HeaderName::from_static("webhook-id");
 const WEBHOOK_TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
 const WEBHOOK_SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
@@ -53,17 +55,22 @@ fn connection_headers(head: &RequestHead) -> Vec<&[u8]> {
 }
 
 /// Builds the headers of one attempt. `secret_headers` are the names of headers that carry the source's
-/// secret; they are left out, because with the secret anyone could send events.
+/// secret; they are left out, because with the secret anyone could send events. Without a `trace`, the
+/// sender's trace context passes unchanged.
 pub(crate) fn build(
     destination: &Destination,
     claimed: &ClaimedDelivery,
     secret_headers: &[String],
+    trace: Option<&AttemptTrace>,
     now: Timestamp,
 ) -> Result<HeaderMap, SignError> {
     let head = &claimed.payload.head;
     let passes_senders_signature =
         !sets_standard_signature(destination) && has_standard_signature(head);
     let mut map = forwarded_headers(head, secret_headers, passes_senders_signature);
+    if let Some(trace) = trace {
+        trace.inject(&mut map);
+    }
     for (name, template) in &destination.headers {
         match template.render(claimed) {
             Some(value) => map.insert(name, value),
@@ -199,7 +206,7 @@ mod tests {
         ]);
 
         let secret = ["x-gitlab-token".to_owned()];
-        let sent = build(&destination(&[]), &received, &secret, NOW).unwrap();
+        let sent = build(&destination(&[]), &received, &secret, None, NOW).unwrap();
 
         assert_eq!(sent["x-hub-signature-256"], "sha256=00");
         assert_eq!(sent.get_all("x-multi").iter().count(), 2);
@@ -226,9 +233,14 @@ mod tests {
     fn our_signature_replaces_the_senders_which_is_forwarded_renamed() {
         let received = claimed(&[("webhook-id", "msg_1"), ("webhook-signature", "v1,AA==")]);
 
-        let sent =
-            build(&destination(&["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]), &received, &[], NOW)
-                .unwrap();
+        let sent = build(
+            &destination(&["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]),
+            &received,
+            &[],
+            None,
+            NOW,
+        )
+        .unwrap();
 
         assert_eq!(sent["original-webhook-id"], "msg_1");
         assert_eq!(sent["original-webhook-signature"], "v1,AA==");
@@ -246,7 +258,7 @@ mod tests {
         ];
         let received = claimed(&signed);
 
-        let sent = build(&destination(&[]), &received, &[], NOW).unwrap();
+        let sent = build(&destination(&[]), &received, &[], None, NOW).unwrap();
 
         for (name, value) in signed {
             assert_eq!(sent[name], value);
@@ -255,7 +267,7 @@ mod tests {
         assert_eq!(sent["surehook-event-id"], received.event.to_string());
         // An id alone proves nothing: the receiver needs one that is the same in all attempts.
         let incomplete = claimed(&signed[..2]);
-        let sent = build(&destination(&[]), &incomplete, &[], NOW).unwrap();
+        let sent = build(&destination(&[]), &incomplete, &[], None, NOW).unwrap();
         assert_eq!(sent["webhook-id"], incomplete.event.to_string());
         assert_eq!(sent["original-webhook-id"], "msg_1");
         assert!(!sent.contains_key("surehook-event-id"));
@@ -266,12 +278,12 @@ mod tests {
         let received = claimed(&[("svix-id", "msg_1"), ("svix-signature", "v1,AA==")]);
         let whsec = ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"];
 
-        let sent = build(&destination(&whsec), &received, &[], NOW).unwrap();
+        let sent = build(&destination(&whsec), &received, &[], None, NOW).unwrap();
         assert_eq!(sent["original-svix-id"], "msg_1");
         assert_eq!(sent["original-svix-signature"], "v1,AA==");
         assert!(!sent.contains_key("svix-id") && !sent.contains_key("svix-signature"));
 
-        let sent = build(&destination(&[]), &received, &[], NOW).unwrap();
+        let sent = build(&destination(&[]), &received, &[], None, NOW).unwrap();
         assert_eq!(sent["svix-id"], "msg_1");
         assert_eq!(sent["svix-signature"], "v1,AA==");
     }

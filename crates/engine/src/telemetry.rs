@@ -1,6 +1,11 @@
 //! All metrics. Their names are part of the public contract.
 
-use std::{collections::HashMap, fmt, num::NonZeroU64, sync::Mutex};
+use std::{
+    collections::HashMap,
+    fmt,
+    num::NonZeroU64,
+    sync::{Arc, Mutex, OnceLock},
+};
 
 use prometheus_client::{
     encoding::text::encode,
@@ -21,7 +26,7 @@ use surehook_core::{
 };
 use surehook_dedup::{Claim, ClaimUpdate};
 
-use crate::{ingest::QUARANTINED, lock::lock};
+use crate::{body_memory::BodyMemory, ingest::QUARANTINED, lock::lock};
 
 type Labels = Vec<(&'static str, String)>;
 type Counters = Family<Labels, Counter>;
@@ -74,6 +79,8 @@ pub struct Telemetry {
     disk_free: Gauge<i64>,
     commit_queue: Gauge<i64>,
     body_bytes_held: Gauge<i64>,
+    /// Read whenever the metrics are rendered.
+    body_memory: OnceLock<Arc<BodyMemory>>,
     claims: Counters,
     claim_updates: Counters,
     claims_in_progress: Gauge<i64>,
@@ -81,6 +88,8 @@ pub struct Telemetry {
     nodes: Gauge<i64>,
     node_lanes: Gauge<i64>,
     handovers: Counter,
+    otlp_spans: Counters,
+    otlp_requests: Counters,
 }
 
 impl fmt::Debug for Telemetry {
@@ -237,6 +246,7 @@ impl Default for Telemetry {
                 "Request bodies in memory",
                 Unit::Bytes,
             ),
+            body_memory: OnceLock::new(),
             claims: metrics.add("idempotency_claims", "Claims of the idempotency service by result"),
             claim_updates: metrics.add(
                 "idempotency_updates",
@@ -249,6 +259,9 @@ impl Default for Telemetry {
             node_lanes: metrics.add("node_lanes", "Lanes that this process owns"),
             handovers: metrics
                 .add("lane_handovers", "Lanes that this process has given to other nodes"),
+            otlp_spans: metrics.add("otlp_spans", "Finished spans by what became of them"),
+            otlp_requests: metrics
+                .add("otlp_requests", "Requests to the OpenTelemetry collector by outcome"),
             registry: metrics.0,
         }
     }
@@ -420,8 +433,26 @@ impl Telemetry {
         }
     }
 
-    pub fn set_bodies_in_memory(&self, bytes: usize) {
-        self.body_bytes_held.set(to_i64(bytes));
+    /// The memory for request bodies, which is shown from now on.
+    pub fn observe_body_memory(&self, memory: &Arc<BodyMemory>) {
+        // The server of an engine has one.
+        let _first = self.body_memory.set(Arc::clone(memory));
+    }
+
+    /// The counter of spans with this outcome: `exported`, `queue_full`, `failed` or `rejected`.
+    pub(crate) fn otlp_spans(&self, outcome: &str) -> Counter {
+        self.otlp_spans.get_or_create_owned(&labels([("outcome", outcome)]))
+    }
+
+    pub(crate) fn count_otlp_spans(&self, outcome: &str, count: u64) {
+        if count > 0 {
+            self.otlp_spans(outcome).inc_by(count);
+        }
+    }
+
+    pub(crate) fn count_otlp_request(&self, signal: &str, outcome: &str) {
+        let labels = labels([("signal", signal), ("outcome", outcome)]);
+        self.otlp_requests.get_or_create(&labels).inc();
     }
 
     pub fn record_readings(&self, readings: &StoreReadings) {
@@ -448,6 +479,9 @@ impl Telemetry {
 
     /// The metrics in the Prometheus text format.
     pub fn render(&self) -> String {
+        if let Some(memory) = self.body_memory.get() {
+            self.body_bytes_held.set(to_i64(memory.used()));
+        }
         let mut text = String::new();
         // Writing into a String cannot fail.
         let _infallible = encode(&mut text, &self.registry);

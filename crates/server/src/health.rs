@@ -76,7 +76,6 @@ fn readiness_problem(server: &ServerState) -> Option<(&'static str, String)> {
 }
 
 pub(crate) async fn metrics(State(server): State<Arc<ServerState>>) -> Response {
-    server.engine.telemetry().set_bodies_in_memory(server.body_memory.used());
     let media_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(header::CONTENT_TYPE, media_type)], server.engine.telemetry().render()).into_response()
 }

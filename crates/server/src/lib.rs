@@ -124,6 +124,7 @@ impl ServerState {
         let bodies_max = limits.bodies_in_memory_max;
         let body_memory =
             BodyMemory::new(bodies_max - bodies_max / ALLOCATOR_PART, limits.body_bytes_max);
+        engine.telemetry().observe_body_memory(&body_memory);
         Arc::new(Self {
             engine,
             limits,

@@ -2,6 +2,7 @@
 //! file are errors. Unknown variables are warnings: others set them too, such as Kubernetes.
 
 pub(crate) mod document;
+pub(crate) mod otel;
 
 use std::{
     net::SocketAddr,
@@ -19,6 +20,7 @@ use surehook_core::{
     destination::DestinationSpec,
     health::HealthSpec,
     idempotency::KeyLimits,
+    otlp::OtlpSpec,
     quarantine::QUARANTINE_BYTES_MAX,
     route::RouteSpec,
     source::{PublicUrl, SourceSpec},
@@ -92,6 +94,8 @@ pub(crate) struct Settings {
     pub(crate) health: HealthSpec,
     /// When alerts fire.
     pub(crate) alerts: AlertRulesSpec,
+    /// Where traces and metrics are sent by OpenTelemetry's protocol.
+    pub(crate) otlp: OtlpSpec,
     /// Sources to create or update at start.
     pub(crate) sources: Vec<SourceSpec>,
     /// Destinations to create or update at start.
@@ -174,6 +178,7 @@ impl Default for Settings {
             limits: LimitSettings::default(),
             health: HealthSpec::default(),
             alerts: AlertRulesSpec::default(),
+            otlp: OtlpSpec::default(),
             sources: Vec::new(),
             destinations: Vec::new(),
             routes: Vec::new(),
@@ -275,7 +280,8 @@ impl Settings {
             }
             None => toml::Table::new(),
         };
-        let warnings = apply_variables(&mut table, environment_variables())?;
+        let mut warnings = otel::apply_variables(&mut table, &environment);
+        warnings.extend(apply_variables(&mut table, environment_variables())?);
         let mut settings = Self { warnings, ..Self::from_table(table)? };
         if let Some(data) = &args.data {
             settings.data.clone_from(data);
@@ -350,6 +356,7 @@ impl Settings {
         self.alerts.build()?;
         // Checks only the syntax: variables may be set later, where the gateway runs.
         self.media.build(&|_| Some("set".to_owned()))?;
+        self.otlp.build(&|_| Some("set".to_owned()))?;
         anyhow::ensure!(
             LOG_LEVELS.contains(&self.log.as_str()),
             "log: unknown level `{}`; available: {}",

@@ -44,7 +44,7 @@ impl TestProgram {
     }
 
     async fn run(&self, body: &[u8], deadline: Duration) -> NonHttpResult {
-        run(&self.exec, &self.programs, "out", &claimed(body), deadline).await
+        run(&self.exec, &self.programs, "out", &claimed(body), None, deadline).await
     }
 
     fn mark_file(&self) -> PathBuf {
@@ -207,7 +207,7 @@ async fn program_that_cannot_start_is_a_config_failure() {
     let program = TestProgram::new("exit 0");
     let run_program = |path: PathBuf, programs: AllowedPrograms| {
         let exec = ExecConfig { program: path, ..program.exec.clone() };
-        async move { run(&exec, &Arc::new(programs), "out", &claimed(b""), LONG).await }
+        async move { run(&exec, &Arc::new(programs), "out", &claimed(b""), None, LONG).await }
     };
     let listed = || (*program.programs).clone();
     let cases = [

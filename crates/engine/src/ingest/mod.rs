@@ -547,6 +547,9 @@ impl Engine {
                 if let Some(confirmed) = confirmed {
                     self.finish_status_update(&confirmed, event.received_at);
                 }
+                if let Some(tracer) = &self.shared.tracer {
+                    tracer.record_received(event, source, self.shared.clock.now());
+                }
                 self.shared.feed.publish(event.received_at, || {
                     LiveUpdate::EventReceived(EventReceived {
                         id: event.id,

@@ -50,6 +50,7 @@ use crate::{
     feed::{DeliveryChanged, LiveUpdate},
     inbox::InboxDelivery,
     listen::{ListenerDelivery, NoListener},
+    otlp::AttemptTrace,
     outbound_headers,
     routing::{self, RouteFailure},
     sender::SendReport,
@@ -72,6 +73,8 @@ pub(super) struct RunningAttempt {
     pub(super) started_at: Timestamp,
     slot: LaneSlot,
     permit: CircuitPermit,
+    /// Only if traces are sent. Boxed: the attempt is moved and copied a lot.
+    trace: Option<Box<AttemptTrace>>,
     /// The outcome if nothing more is known of the attempt. Set only while a message that must not be
     /// sent twice is on its way.
     pub(super) crash_outcome: OnceLock<SendOutcome>,
@@ -193,10 +196,13 @@ impl Lane {
         pacing: RecipientPacing,
     ) -> Result<FinishedAttempt, UnsentDelivery> {
         let guard = ClaimGuard::new(self, &queued.claimed);
+        let started_at = self.shared.clock.now();
+        let tracer = self.shared.tracer.as_ref();
         let attempt = RunningAttempt {
             client: self.client.load_full(),
+            trace: tracer.map(|tracer| Box::new(tracer.begin_attempt(&queued.claimed, started_at))),
             claimed: queued.claimed,
-            started_at: self.shared.clock.now(),
+            started_at,
             slot: queued.slot,
             permit,
             crash_outcome: OnceLock::new(),
@@ -222,12 +228,20 @@ impl Lane {
         self.count_attempt(&attempt, &report, &decision);
         self.update_lane_state(&attempt, &report, &decision);
         let settlement = self.build_settlement(&attempt, report, &decision);
+        self.record_span(&attempt, &settlement.attempt);
         if let Some(sent) = &settlement.sent {
             self.count_sent(&attempt.client.destination, sent.day);
         }
         let is_message = attempt.claimed.source.as_str() == OUTBOX;
         let (event, slot) = (attempt.claimed.event, attempt.slot);
         Ok(FinishedAttempt { settlement, guard, event, is_message, slot })
+    }
+
+    fn record_span(&self, attempt: &RunningAttempt, record: &AttemptRecord) {
+        if let (Some(tracer), Some(trace)) = (&self.shared.tracer, &attempt.trace) {
+            let destination = &attempt.client.destination.name;
+            tracer.record_attempt(trace, &attempt.claimed, destination, record);
+        }
     }
 
     /// Passes the report on, unless the attempt failed for lack of our own resources.
@@ -284,7 +298,9 @@ impl Lane {
                 };
                 let Destination { name, timeout, .. } = &*client.destination;
                 let programs = &self.shared.programs.load_full();
-                let result = exec::run(exec, programs, name.as_str(), &claimed, *timeout).await;
+                let trace = attempt.trace.as_deref();
+                let result =
+                    exec::run(exec, programs, name.as_str(), &claimed, trace, *timeout).await;
                 result.into_report(started.elapsed())
             }
             OutboundRequest::StreamEntry(stream, claimed) => {
@@ -322,7 +338,9 @@ impl Lane {
         };
         let now = attempt.started_at;
         let destination = &*attempt.client.destination;
-        let headers = || outbound_headers::build(destination, &claimed, &secrets.headers, now);
+        let trace = attempt.trace.as_deref();
+        let headers =
+            || outbound_headers::build(destination, &claimed, &secrets.headers, trace, now);
         let unsignable =
             |error: SignError| SendReport::failed(AttemptFailure::Unsignable, error.to_string());
         let body = claimed.payload.body.clone();

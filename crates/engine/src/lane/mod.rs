@@ -73,6 +73,7 @@ use crate::{
     lost_claims::{LOST_ATTEMPT_DELAY, LostClaims},
     media::MediaFiles,
     node::NodeState,
+    otlp::Tracer,
     programs::AllowedPrograms,
     routing::RouteTable,
     sender::HttpSenderConfig,
@@ -95,6 +96,8 @@ pub(crate) struct LaneContext {
     pub(crate) guard: ClockGuard,
     pub(crate) rng: Arc<dyn Rng>,
     pub(crate) telemetry: Arc<Telemetry>,
+    /// `None` if no traces are sent: then nothing is measured or built for them.
+    pub(crate) tracer: Option<Tracer>,
     pub(crate) feed: Arc<Feed>,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) http: HttpSenderConfig,

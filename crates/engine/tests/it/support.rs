@@ -202,6 +202,7 @@ pub(crate) async fn start_engine(store: Arc<FaultyStore>, rng: Arc<PanickingRng>
         node: NodeIdentity { name: "test".to_owned(), address: None },
         health: HealthPolicy::default(),
         alerts: surehook_core::alert::AlertRules::default(),
+        otlp: None,
     };
     Engine::start(parts).await.unwrap()
 }

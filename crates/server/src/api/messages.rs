@@ -8,7 +8,7 @@ use std::{
 
 use axum::{Extension, Json, extract::State};
 use bytes::Bytes;
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use schemars::JsonSchema;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json, value::RawValue};
@@ -23,6 +23,7 @@ use surehook_core::{
     one_shot::OneShotUrl,
     outbox::{MESSAGE_KIND_PREFIX, OutboxPost},
     store::{Configuration, DeliveryRow, EventFilter, EventRow},
+    trace::copy_trace_context,
 };
 use surehook_engine::ingest::SendTarget;
 use surehook_messaging::{
@@ -456,6 +457,7 @@ async fn send_message(
     State(server): State<Arc<ServerState>>,
     Extension(urls): Extension<UrlAccess>,
     IdempotencyContext(identity): IdempotencyContext,
+    headers: HeaderMap,
     JsonBody(mut fields): JsonBody<JsonFields>,
 ) -> Result<(StatusCode, Json<AcceptedMessageResponse>), Problem> {
     let time = SendTime {
@@ -467,7 +469,8 @@ async fn send_message(
     let MessageTarget { to, url } = find_target(&server, &urls, &mut fields).await?;
     check_ordering(to.destination(), delay)?;
     let destination = to.destination().name.to_string();
-    let post = build_post(&server, to.destination(), &fields).await?;
+    let mut post = build_post(&server, to.destination(), &fields).await?;
+    copy_trace_context(&headers, &mut post.headers);
     let post = match url {
         Some(OneShotUrl { path, query, .. }) => OutboxPost { path, query, ..post },
         None => post,

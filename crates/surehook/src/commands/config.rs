@@ -24,7 +24,9 @@ use crate::{
     cli::LocalArgs,
     error::CliError,
     output,
-    settings::{self, Settings, document::SettingsDocument, environment, flatten, variable_name},
+    settings::{
+        self, Settings, document::SettingsDocument, environment, flatten, otel, variable_name,
+    },
 };
 
 #[derive(Debug, Subcommand)]
@@ -88,6 +90,9 @@ fn mask_settings(settings: &Settings) -> Result<Value, CliError> {
     for (name, key) in [("access_key", &media.access_key), ("secret_key", &media.secret_key)] {
         masked["media"][name] = key.as_ref().map(ToString::to_string).into();
     }
+    for (name, value) in &settings.otlp.headers {
+        masked["otlp"]["headers"][name] = value.to_string().into();
+    }
     masked["sources"] = settings.sources.iter().map(masked_spec::mask_spec).collect();
     masked["destinations"] = settings.destinations.iter().map(masked_spec::mask_spec).collect();
     Ok(masked)
@@ -113,7 +118,7 @@ impl SettingOrigins<'_> {
         }
         match self.file.filter(|file| file.has(key)) {
             Some(file) => file.place_of(key),
-            None => "default".to_owned(),
+            None => otel::variable_of(key, &environment).unwrap_or("default").to_owned(),
         }
     }
 }

@@ -7,15 +7,16 @@ use clap::Args;
 use surehook_core::{
     access::{ApiToken, ENVIRONMENT_TOKEN, Role},
     idempotency::KeyLimits,
+    otlp::OtlpSpec,
     store::{InitialTokenResult, Store},
 };
 use surehook_engine::{
     ConfigChangeError, Engine, EngineParts, NodeIdentity,
     apply::{DesiredConfiguration, plan_changes},
+    otlp::OtlpParts,
     system::{SystemClock, SystemRng},
 };
 use surehook_guard::{address::AddressPolicy, connect::SystemResolver};
-use surehook_messaging::media::BucketSpecError;
 use surehook_server::{
     ServerState, SettingsReloader, hash_token, new_token, server,
     tls::{CertificateError, ListenerTls},
@@ -252,7 +253,7 @@ async fn start_engine(
 pub(crate) fn build_engine_parts(
     settings: &Settings,
     store: Arc<dyn Store>,
-) -> Result<EngineParts, BucketSpecError> {
+) -> anyhow::Result<EngineParts> {
     Ok(EngineParts {
         store,
         clock: Arc::new(SystemClock),
@@ -278,7 +279,14 @@ pub(crate) fn build_engine_parts(
         // The settings were checked.
         health: settings.health.build().unwrap_or_default(),
         alerts: settings.alerts.build().unwrap_or_default(),
+        otlp: build_otlp(&settings.otlp)?,
     })
+}
+
+/// Where traces and metrics are sent; `None` if nowhere.
+fn build_otlp(spec: &OtlpSpec) -> anyhow::Result<Option<OtlpParts>> {
+    let config = spec.build(&environment)?;
+    config.map(OtlpParts::load).transpose().context("otlp.ca_file")
 }
 
 /// How an admin signs in after this start.

@@ -133,6 +133,7 @@ impl FakeClockGateway {
             node: NodeIdentity { name: "test".to_owned(), address: None },
             health: HealthPolicy::default(),
             alerts: surehook_core::alert::AlertRules::default(),
+            otlp: None,
         });
         let engine = engine.await.unwrap();
         let token = ApiToken {

@@ -57,6 +57,7 @@ mod migrate;
 mod monitoring;
 mod one_shot;
 mod openapi;
+mod otlp;
 mod pacing;
 mod packaging;
 mod presets;

@@ -8,6 +8,7 @@ pub(crate) mod fake_channels;
 pub(crate) mod fake_clock;
 pub(crate) mod gateway;
 pub(crate) mod lossy_proxy;
+pub(crate) mod otlp;
 pub(crate) mod process;
 pub(crate) mod proxy;
 pub(crate) mod raw;

@@ -18,6 +18,7 @@ pub(crate) enum Tool {
     Faketime,
     Interpreters,
     Nginx,
+    Otlp,
     Packaging,
     Proxies,
     Promtool,
@@ -35,6 +36,7 @@ impl Tool {
             Self::Faketime => "faketime",
             Self::Interpreters => "interpreters",
             Self::Nginx => "nginx",
+            Self::Otlp => "otlp",
             Self::Packaging => "packaging",
             Self::Proxies => "proxies",
             Self::Promtool => "promtool",
@@ -59,6 +61,7 @@ impl Tool {
                     && ["ruby", "sidekiq", "php"].into_iter().all(is_program)
             }
             Self::Nginx => target().join("nginx/nginx").exists(),
+            Self::Otlp => otlp_file("rotel-agent").exists(),
             Self::Packaging => {
                 let is_program = |name: &str| Command::new(name).arg("--version").output().is_ok();
                 is_program("systemd-analyze") && packaging_tool("taplo").exists()
@@ -113,6 +116,11 @@ pub(crate) fn promtool() -> PathBuf {
 /// The Python of the mail server.
 pub(crate) fn smtp_python() -> PathBuf {
     target().join("smtp/bin/python")
+}
+
+/// The collector of OpenTelemetry, or Python with its published messages.
+pub(crate) fn otlp_file(path: &str) -> PathBuf {
+    target().join("otlp").join(path)
 }
 
 /// A file of the generators of API clients.

@@ -1,8 +1,8 @@
 //! The headers of an outgoing webhook: those of the original request, with our own signature or a new
 //! one in the format of a provider. A signature of the sender in the form of Standard Webhooks passes
-//! with its id and timestamp where nothing here takes its place.
+//! with its id and timestamp where nothing here takes its place. A signature may also change the URL.
 
-use http::{HeaderMap, HeaderName, HeaderValue, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri, header};
 use surehook_core::{
     destination::{BUILTIN_INBOX, Destination, Transport, auth::AuthConfig},
     event::{RequestHead, is_never_forwarded},
@@ -54,6 +54,14 @@ fn connection_headers(head: &RequestHead) -> Vec<&[u8]> {
         .collect()
 }
 
+/// The headers of one attempt.
+#[derive(Debug)]
+pub(crate) struct OutboundHead {
+    pub(crate) headers: HeaderMap,
+    /// The URL to call instead of that of the destination, if a signature is part of it.
+    pub(crate) signed_url: Option<Uri>,
+}
+
 /// Builds the headers of one attempt. `secret_headers` are the names of headers that carry the source's
 /// secret; they are left out, because with the secret anyone could send events. Without a `trace`, the
 /// sender's trace context passes unchanged.
@@ -63,7 +71,7 @@ pub(crate) fn build(
     secret_headers: &[String],
     trace: Option<&AttemptTrace>,
     now: Timestamp,
-) -> Result<HeaderMap, SignError> {
+) -> Result<OutboundHead, SignError> {
     let head = &claimed.payload.head;
     let passes_senders_signature =
         !sets_standard_signature(destination) && has_standard_signature(head);
@@ -95,6 +103,7 @@ pub(crate) fn build(
         set(&mut map, WEBHOOK_ID, &id);
         map.insert(WEBHOOK_TIMESTAMP, HeaderValue::from(now.as_secs()));
     }
+    let mut signed_url = None;
     if let Some(sign_as) = &destination.sign_as {
         let url = match &destination.transport {
             Transport::Http(url) => url.to_string(),
@@ -108,9 +117,12 @@ pub(crate) fn build(
             | Transport::Listen(_)
             | Transport::Email(_) => BUILTIN_INBOX.to_owned(),
         };
-        sign_as.sign(&mut map, &id, &url, &claimed.payload.body, now)?;
+        let signed = sign_as.sign(&mut map, &id, &url, &claimed.payload.body, now)?;
+        let parse = |url: String| url.parse();
+        let unusable = |_| SignError("the URL with the signature is not valid");
+        signed_url = signed.map(parse).transpose().map_err(unusable)?;
     }
-    Ok(map)
+    Ok(OutboundHead { headers: map, signed_url })
 }
 
 /// Whether the destination gets a signature of ours in the form of Standard Webhooks.
@@ -183,6 +195,16 @@ mod tests {
         spec.build(DestinationId::new(NOW, 1), &|_| None).unwrap()
     }
 
+    fn build_headers(
+        destination: &Destination,
+        claimed: &ClaimedDelivery,
+        secret_headers: &[String],
+        trace: Option<&AttemptTrace>,
+        now: Timestamp,
+    ) -> Result<HeaderMap, SignError> {
+        build(destination, claimed, secret_headers, trace, now).map(|head| head.headers)
+    }
+
     fn claimed(headers: &[(&str, &str)]) -> ClaimedDelivery {
         claimed_delivery(headers, b"{}", NOW)
     }
@@ -206,7 +228,7 @@ mod tests {
         ]);
 
         let secret = ["x-gitlab-token".to_owned()];
-        let sent = build(&destination(&[]), &received, &secret, None, NOW).unwrap();
+        let sent = build_headers(&destination(&[]), &received, &secret, None, NOW).unwrap();
 
         assert_eq!(sent["x-hub-signature-256"], "sha256=00");
         assert_eq!(sent.get_all("x-multi").iter().count(), 2);
@@ -233,7 +255,7 @@ mod tests {
     fn our_signature_replaces_the_senders_which_is_forwarded_renamed() {
         let received = claimed(&[("webhook-id", "msg_1"), ("webhook-signature", "v1,AA==")]);
 
-        let sent = build(
+        let sent = build_headers(
             &destination(&["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]),
             &received,
             &[],
@@ -258,7 +280,7 @@ mod tests {
         ];
         let received = claimed(&signed);
 
-        let sent = build(&destination(&[]), &received, &[], None, NOW).unwrap();
+        let sent = build_headers(&destination(&[]), &received, &[], None, NOW).unwrap();
 
         for (name, value) in signed {
             assert_eq!(sent[name], value);
@@ -267,7 +289,7 @@ mod tests {
         assert_eq!(sent["surehook-event-id"], received.event.to_string());
         // An id alone proves nothing: the receiver needs one that is the same in all attempts.
         let incomplete = claimed(&signed[..2]);
-        let sent = build(&destination(&[]), &incomplete, &[], None, NOW).unwrap();
+        let sent = build_headers(&destination(&[]), &incomplete, &[], None, NOW).unwrap();
         assert_eq!(sent["webhook-id"], incomplete.event.to_string());
         assert_eq!(sent["original-webhook-id"], "msg_1");
         assert!(!sent.contains_key("surehook-event-id"));
@@ -278,12 +300,12 @@ mod tests {
         let received = claimed(&[("svix-id", "msg_1"), ("svix-signature", "v1,AA==")]);
         let whsec = ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"];
 
-        let sent = build(&destination(&whsec), &received, &[], None, NOW).unwrap();
+        let sent = build_headers(&destination(&whsec), &received, &[], None, NOW).unwrap();
         assert_eq!(sent["original-svix-id"], "msg_1");
         assert_eq!(sent["original-svix-signature"], "v1,AA==");
         assert!(!sent.contains_key("svix-id") && !sent.contains_key("svix-signature"));
 
-        let sent = build(&destination(&[]), &received, &[], None, NOW).unwrap();
+        let sent = build_headers(&destination(&[]), &received, &[], None, NOW).unwrap();
         assert_eq!(sent["svix-id"], "msg_1");
         assert_eq!(sent["svix-signature"], "v1,AA==");
     }

@@ -584,16 +584,20 @@ impl<P> Receiver<P> {
         let (headers, body) = (request.headers(), request.body());
         let outgoing = OutgoingRequest { id, url: &url, headers, body };
         let signature = self.config.verifier.sign(&outgoing, now.into())?;
-        for (name, value) in signature.headers {
-            let value = HeaderValue::from_str(&value)
+        for (name, value) in &signature.headers {
+            let value = HeaderValue::from_str(value)
                 .map_err(|_| SignError("the signature is not a header value"))?;
-            request.headers_mut().insert(name, value);
+            request.headers_mut().insert(name.clone(), value);
         }
-        if !signature.path.is_empty() {
+        if signature.changes_url() {
             let uri = request.uri();
-            let (path, query) = (uri.path().trim_end_matches('/'), uri.query());
-            let query = query.map(|query| format!("?{query}")).unwrap_or_default();
-            let signed = format!("{path}{}{query}", signature.path);
+            let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+            // A suffix of the path begins with a slash.
+            let path = match signature.path.is_empty() {
+                true => uri.path(),
+                false => uri.path().trim_end_matches('/'),
+            };
+            let signed = signature.signed_url(&format!("{path}{query}"));
             let mut parts = uri.clone().into_parts();
             let unusable = |_| SignError("the signed path is not valid in a URL");
             parts.path_and_query = Some(signed.parse().map_err(unusable)?);

@@ -1,6 +1,6 @@
 //! Signs requests in the format of a provider, for destinations that verify the provider's signature.
 
-use http::{HeaderMap, HeaderName, HeaderValue, header::CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use surehook_types::{
@@ -73,26 +73,20 @@ impl SignAsSpec {
         let provider = provider::find(&self.provider)
             .ok_or_else(|| SignAsSpecError::UnknownProvider(self.provider.clone()))?;
         let verifier = provider.verifier(vec![self.secret.resolve(env)?])?;
-        // Some providers sign only forms in a header.
-        let form = HeaderValue::from_static("application/x-www-form-urlencoded");
-        let types = [None, Some(form)];
-        for content_type in types {
-            let headers: HeaderMap =
-                content_type.map(|value| (CONTENT_TYPE, value)).into_iter().collect();
-            let outgoing = OutgoingRequest { id: "id", url, headers: &headers, body: b"a=1" };
-            let signed = verifier
-                .sign(&outgoing, Timestamp::from_millis(0))
-                .map_err(|error| SignAsSpecError::NotSignable(provider.name, error))?;
-            if signed.path.is_empty() {
-                return Ok(ProviderSigner { provider, verifier });
-            }
+        let outgoing = OutgoingRequest { id: "id", url, headers: &HeaderMap::new(), body: b"{}" };
+        let signed = verifier
+            .sign(&outgoing, Timestamp::from_millis(0))
+            .map_err(|error| SignAsSpecError::NotSignable(provider.name, error))?;
+        if !signed.path.is_empty() {
+            return Err(SignAsSpecError::TokenInUrl(provider.name));
         }
-        Err(SignAsSpecError::TokenInUrl(provider.name))
+        Ok(ProviderSigner { provider, verifier })
     }
 }
 
 impl ProviderSigner {
-    /// Replaces the received signature of the provider with a signature of `body`.
+    /// Replaces the received signature of the provider with a signature of `body`. Returns the URL to call
+    /// instead of `url`, if the signature changes its query.
     pub fn sign(
         &self,
         headers: &mut HeaderMap,
@@ -100,24 +94,19 @@ impl ProviderSigner {
         url: &str,
         body: &[u8],
         now: Timestamp,
-    ) -> Result<(), SignError> {
+    ) -> Result<Option<String>, SignError> {
         for name in self.provider.signature_headers {
             headers.remove(*name);
         }
         let signed = self.verifier.sign(&OutgoingRequest { id, url, headers, body }, now)?;
-        if !signed.path.is_empty() {
-            return Err(SignError(
-                "this provider signs a body that is not a form in the URL, which is fixed; give the route \
-                 of such events another destination",
-            ));
-        }
+        let signed_url = signed.changes_url().then(|| signed.signed_url(url));
         for (name, text) in signed.headers {
             let value = HeaderValue::from_str(&text).map_err(|_| {
                 SignError("the signature contains characters that are not allowed in a header")
             })?;
             headers.insert(name, value);
         }
-        Ok(())
+        Ok(signed_url)
     }
 
     /// Whether signing sets this header.
@@ -128,6 +117,7 @@ impl ProviderSigner {
 
 #[cfg(test)]
 mod tests {
+    use http::header::CONTENT_TYPE;
     use surehook_webhooks::request::IncomingRequest;
 
     use super::*;
@@ -152,8 +142,9 @@ mod tests {
         headers.append("stripe-signature", HeaderValue::from_static("t=2,v1=00"));
         headers.append("x-other", HeaderValue::from_static("stays"));
 
-        signer.sign(&mut headers, "evt_1", URL, b"{}", NOW).unwrap();
+        let signed_url = signer.sign(&mut headers, "evt_1", URL, b"{}", NOW).unwrap();
 
+        assert_eq!(signed_url, None);
         assert_eq!(headers["x-other"], "stays");
         let received = IncomingRequest {
             source: "s",
@@ -170,18 +161,33 @@ mod tests {
     }
 
     #[test]
-    fn twilio_signs_forms_for_the_url_of_the_destination() {
+    fn twilio_signs_forms_in_a_header_and_other_bodies_in_the_url_too() {
         let signer = build("twilio", "auth-token-of-32-characters-long").unwrap();
-        let form = || {
-            let value = HeaderValue::from_static("application/x-www-form-urlencoded");
-            HeaderMap::from_iter([(CONTENT_TYPE, value)])
-        };
-        let mut headers = form();
-        signer.sign(&mut headers, "evt_1", URL, b"Body=hi&From=%2B55", NOW).unwrap();
+        let form = HeaderValue::from_static("application/x-www-form-urlencoded");
+        let mut headers = HeaderMap::from_iter([(CONTENT_TYPE, form)]);
+        let signed_url = signer.sign(&mut headers, "evt_1", URL, b"Body=hi&From=%2B55", NOW);
+        assert_eq!(signed_url.unwrap(), None);
         assert!(headers.contains_key("x-twilio-signature"));
 
-        let json = signer.sign(&mut HeaderMap::new(), "evt_1", URL, b"{}", NOW).unwrap_err();
-        assert!(json.0.contains("not a form"), "{json}");
+        let mut headers = HeaderMap::new();
+        let with_query = format!("{URL}?a=1");
+        let signed_url = signer.sign(&mut headers, "evt_1", &with_query, b"{}", NOW).unwrap();
+        let signed_url = signed_url.unwrap();
+        // The SHA-256 of `{}`.
+        let hash = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a";
+        assert_eq!(signed_url, format!("{URL}?a=1&bodySHA256={hash}"));
+        let accepts = |body: &[u8]| {
+            let request = IncomingRequest {
+                source: "",
+                path: "/hook",
+                query: signed_url.split_once('?').map(|(_, query)| query),
+                headers: &headers,
+                body,
+                origin: Some("https://example.com"),
+            };
+            signer.verifier.verify(&request, NOW).is_ok()
+        };
+        assert!(accepts(b"{}") && !accepts(b"{ }"));
         let error = build("evolution-go", "token-of-the-instance").unwrap_err().to_string();
         assert!(error.contains("in the URL"), "{error}");
     }

@@ -207,8 +207,7 @@ fn genuine(source: &Source, sample: &SampleEvent, number: usize) -> SentRequest 
     for (name, value) in signature.headers {
         headers.insert(name, value.parse().unwrap());
     }
-    let path = format!("{path}{}", signature.path.split('?').next().unwrap_or_default());
-    let query = signature.path.split_once('?').map(|(_, query)| query.to_owned()).or(query);
+    let (path, query) = (format!("{path}{}", signature.path), signature.query.or(query));
     SentRequest { path, query, headers, body }
 }
 

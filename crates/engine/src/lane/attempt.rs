@@ -51,7 +51,7 @@ use crate::{
     inbox::InboxDelivery,
     listen::{ListenerDelivery, NoListener},
     otlp::AttemptTrace,
-    outbound_headers,
+    outbound_headers::{self, OutboundHead},
     routing::{self, RouteFailure},
     sender::SendReport,
     source_secrets::{SourceSecrets, strip},
@@ -339,23 +339,24 @@ impl Lane {
         let now = attempt.started_at;
         let destination = &*attempt.client.destination;
         let trace = attempt.trace.as_deref();
-        let headers =
-            || outbound_headers::build(destination, &claimed, &secrets.headers, trace, now);
+        let head = || outbound_headers::build(destination, &claimed, &secrets.headers, trace, now);
         let unsignable =
             |error: SignError| SendReport::failed(AttemptFailure::Unsignable, error.to_string());
         let body = claimed.payload.body.clone();
         Ok(match &destination.transport {
             Transport::Http(url) => {
-                let headers = headers().map_err(unsignable)?;
-                OutboundRequest::Webhook { url: Cow::Borrowed(url), headers, body }
+                let OutboundHead { headers, signed_url } = head().map_err(unsignable)?;
+                let url = signed_url.map_or(Cow::Borrowed(url), Cow::Owned);
+                OutboundRequest::Webhook { url, headers, body }
             }
             Transport::Origin(origin) => {
                 let url = one_shot_url(origin, &claimed)?;
-                let headers = headers().map_err(unsignable)?;
-                OutboundRequest::Webhook { url: Cow::Owned(url), headers, body }
+                let OutboundHead { headers, signed_url } = head().map_err(unsignable)?;
+                let url = Cow::Owned(signed_url.unwrap_or(url));
+                OutboundRequest::Webhook { url, headers, body }
             }
             Transport::Inbox => {
-                let headers = headers().map_err(unsignable)?;
+                let headers = head().map_err(unsignable)?.headers;
                 let event = claimed.event;
                 OutboundRequest::Inbox(InboxDelivery { at: now, event, headers, body })
             }
@@ -371,7 +372,7 @@ impl Lane {
                 source: claimed.source.clone(),
                 attempt: claimed.attempts + 1,
                 received_at: claimed.received_at,
-                headers: headers().map_err(unsignable)?,
+                headers: head().map_err(unsignable)?.headers,
                 body,
                 timeout: destination.timeout,
             })),

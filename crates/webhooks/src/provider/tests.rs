@@ -90,6 +90,8 @@ impl SignedSample {
         let outgoing = OutgoingRequest { id: "msg_1", url: &url, headers: &headers, body: &body };
         let signed = verifier.sign(&outgoing, NOW).ok()?;
         let signature: Vec<_> = signed.headers.iter().map(|(name, _)| name.clone()).collect();
+        let target = signed.signed_url(&target);
+        let signed_path = signed.path.len();
         for (name, value) in signed.headers {
             headers.insert(name, HeaderValue::from_str(&value).unwrap());
         }
@@ -97,8 +99,7 @@ impl SignedSample {
             Some((path, query)) => (path.to_owned(), Some(query.to_owned())),
             None => (target, None),
         };
-        let signed_path = signed.path.len();
-        Some(Self { path: signed.path + &path, query, headers, body, signature, signed_path })
+        Some(Self { path, query, headers, body, signature, signed_path })
     }
 
     fn incoming(&self) -> IncomingRequest<'_> {

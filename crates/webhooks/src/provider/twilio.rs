@@ -56,6 +56,11 @@ pub(super) static TWILIO: Provider = Provider {
             "call.completed",
             "CallSid=CA{{id}}&CallStatus=completed&CallDuration=42&SequenceNumber=3&CallbackSource=call-progress-events&Direction=inbound&AccountSid=AC00000000000000000000000000000000&From=%2B{{phone}}&To=%2B14155238886&ApiVersion=2010-04-01",
         ),
+        // Of Event Streams; signed by its hash in the URL.
+        SampleEvent::json(
+            "com.twilio.messaging.message.sent",
+            r#"[{"specversion":"1.0","type":"com.twilio.messaging.message.sent","source":"/2010-04-01/Accounts/AC00000000000000000000000000000000/Messages/SM{{id}}","id":"EZ{{id}}","dataschema":"https://events-schemas.twilio.com/Messaging.MessageStatus/5","datacontenttype":"application/json","time":"{{now_iso}}","data":{"accountSid":"AC00000000000000000000000000000000","messageSid":"SM{{id}}","messageStatus":"SENT","to":"+{{phone}}","from":"+14155238886"}}]"#,
+        ),
     ],
     ..Provider::DEFAULT
 };

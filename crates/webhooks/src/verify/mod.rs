@@ -247,19 +247,41 @@ impl VerifyError {
     }
 }
 
-/// The headers and the path suffix that make a request pass verification.
+/// What makes a request pass verification: headers, and changes of the URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestSignature {
     /// Headers to add.
     pub headers: Vec<(HeaderName, String)>,
     /// Suffix for the path of the source, for senders that can configure only a URL.
     pub path: String,
+    /// Parameter to append to the query, as `name=value`.
+    pub query: Option<String>,
 }
 
 impl RequestSignature {
     /// A signature in headers only.
     pub fn headers(headers: Vec<(HeaderName, String)>) -> Self {
-        Self { headers, path: String::new() }
+        Self { headers, ..Self::default() }
+    }
+
+    /// Whether another URL must be called.
+    pub fn changes_url(&self) -> bool {
+        !self.path.is_empty() || self.query.is_some()
+    }
+
+    /// The URL to call, or its path and query.
+    pub fn signed_url(&self, url: &str) -> String {
+        let (base, query) = match url.split_once('?') {
+            Some((base, query)) => (base, Some(query)),
+            None => (url, None),
+        };
+        let parameters: Vec<&str> = query.into_iter().chain(self.query.as_deref()).collect();
+        let mut signed = format!("{base}{}", self.path);
+        if !parameters.is_empty() {
+            signed.push('?');
+            signed.push_str(&parameters.join("&"));
+        }
+        signed
     }
 }
 

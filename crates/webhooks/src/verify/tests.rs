@@ -8,8 +8,8 @@ use sha2::Sha256;
 use surehook_types::{secret::Secret, time::Timestamp};
 
 use super::{
-    HeaderNames, HmacAlgorithm, HmacSpec, ParamSeparator, SignatureEncoding, TimestampUnit,
-    VerifiedRequest, Verifier, VerifyError, VerifySpec, VerifySpecError as E,
+    HeaderNames, HmacAlgorithm, HmacSpec, ParamSeparator, RequestSignature, SignatureEncoding,
+    TimestampUnit, VerifiedRequest, Verifier, VerifyError, VerifySpec, VerifySpecError as E,
 };
 use crate::request::{IncomingRequest, OutgoingRequest};
 
@@ -695,4 +695,26 @@ fn label_names_the_matching_secret() {
     let none = Verifier::new(&VerifySpec::None, Vec::new()).unwrap();
     assert_eq!(label(&none, ""), "none");
     assert_eq!(none.secret_header(), None);
+}
+
+#[test]
+fn signature_is_appended_to_path_or_query() {
+    let signature = |path: &str, query: Option<&str>| RequestSignature {
+        path: path.to_owned(),
+        query: query.map(str::to_owned),
+        ..RequestSignature::default()
+    };
+    let (hash, both) = (Some("bodySHA256=00"), "https://gw/in/t/secret?x=1&bodySHA256=00");
+    let cases = [
+        ("https://gw/in/t", signature("/secret", None), "https://gw/in/t/secret"),
+        ("https://gw/in/t?x=1", signature("/secret", None), "https://gw/in/t/secret?x=1"),
+        ("https://gw/in/t", signature("", hash), "https://gw/in/t?bodySHA256=00"),
+        ("https://gw/in/t?x=1", signature("", hash), "https://gw/in/t?x=1&bodySHA256=00"),
+        ("https://gw/in/t?x=1", signature("/secret", hash), both),
+        ("https://gw/in/t?x=1", signature("", None), "https://gw/in/t?x=1"),
+    ];
+    for (url, signature, expected) in cases {
+        assert_eq!(signature.signed_url(url), expected);
+        assert_eq!(signature.changes_url(), url != expected, "{url}");
+    }
 }

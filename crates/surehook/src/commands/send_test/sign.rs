@@ -86,7 +86,8 @@ impl Signer {
         if self.has_invalid_signature {
             invalidate(&mut signed);
         }
-        let url = format!("{}/in/{}{}{}", self.base_url, self.source, signed.path, event.target);
+        let url = format!("{}/in/{}{}", self.base_url, self.source, event.target);
+        let url = signed.signed_url(&url);
         let mut request = Request::post(url)
             .header(header::USER_AGENT, concat!("surehook-send-test/", env!("CARGO_PKG_VERSION")));
         if let Some(headers) = request.headers_mut() {
@@ -120,14 +121,14 @@ impl Signer {
                 headers.insert(name, value);
             }
         }
-        let (path, query) = match event.target.split_once('?') {
+        let target = signed.signed_url(&event.target);
+        let (path, query) = match target.split_once('?') {
             Some((path, query)) => (path, Some(query)),
-            None => (event.target.as_str(), None),
+            None => (target.as_str(), None),
         };
-        let path = format!("{}{path}", signed.path);
         let incoming = IncomingRequest {
             source: &self.source,
-            path: &path,
+            path,
             query,
             headers: &headers,
             body: &event.body,

@@ -2,7 +2,7 @@
 
 use anyhow::anyhow;
 use serde_json::{Map, json};
-use surehook_webhooks::request::OutgoingRequest;
+use surehook_webhooks::{request::OutgoingRequest, verify::RequestSignature};
 
 use super::{OfflineSource, SignArgs, now, request::OfflineRequest};
 use crate::{commands::files, error::CliError, output};
@@ -22,10 +22,11 @@ pub(in crate::commands) fn run(args: &SignArgs) -> Result<(), CliError> {
     if args.request_args.json {
         let headers: Map<_, _> =
             signed.headers.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();
-        return output::print_line(json!({ "headers": headers, "path": signed.path }));
+        let RequestSignature { path, query, .. } = signed;
+        return output::print_line(json!({ "headers": headers, "path": path, "query": query }));
     }
     if args.curl {
-        let mut line = format!("curl -X POST {}", shell_quote(&append_to_url(url, &signed.path)));
+        let mut line = format!("curl -X POST {}", shell_quote(&signed.signed_url(url)));
         let json_type = ("content-type".to_owned(), "application/json".to_owned());
         let has_content_type = request.headers.contains_key(http::header::CONTENT_TYPE);
         let request_headers = request.headers.iter().map(|(name, value)| {
@@ -44,7 +45,7 @@ pub(in crate::commands) fn run(args: &SignArgs) -> Result<(), CliError> {
         let file = shell_quote(&format!("@{}", args.file.display()));
         return output::print_line(format!("{line} --data-binary {file}"));
     }
-    if signed.headers.is_empty() && signed.path.is_empty() {
+    if signed.headers.is_empty() && !signed.changes_url() {
         return Err(CliError::refused(anyhow!(
             "nothing to sign: this source does not verify signatures"
         )));
@@ -52,39 +53,12 @@ pub(in crate::commands) fn run(args: &SignArgs) -> Result<(), CliError> {
     for (name, value) in &signed.headers {
         output::print_line(format!("{name}: {value}"))?;
     }
-    if !signed.path.is_empty() {
-        output::print_line(format!("path: {}", append_to_url(url, &signed.path)))?;
+    if signed.changes_url() {
+        output::print_line(format!("url: {}", signed.signed_url(url)))?;
     }
     Ok(())
 }
 
-/// Appends to the path of a URL, or to its query.
-fn append_to_url(url: &str, suffix: &str) -> String {
-    match url.split_once('?') {
-        Some((url, query)) if !suffix.starts_with(['?', '&']) => format!("{url}{suffix}?{query}"),
-        Some(_) | None => format!("{url}{suffix}"),
-    }
-}
-
 fn shell_quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn signed_part_is_appended_to_path_or_query() {
-        let cases = [
-            ("https://gw/in/t", "/secret", "https://gw/in/t/secret"),
-            ("https://gw/in/t?x=1", "/secret", "https://gw/in/t/secret?x=1"),
-            ("https://gw/in/t", "?bodySHA256=00", "https://gw/in/t?bodySHA256=00"),
-            ("https://gw/in/t?x=1", "&bodySHA256=00", "https://gw/in/t?x=1&bodySHA256=00"),
-            ("https://gw/in/t?x=1", "", "https://gw/in/t?x=1"),
-        ];
-        for (url, suffix, expected) in cases {
-            assert_eq!(append_to_url(url, suffix), expected, "{url} {suffix}");
-        }
-    }
 }

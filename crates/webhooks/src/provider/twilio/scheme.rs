@@ -71,14 +71,16 @@ impl VerificationScheme for TwilioScheme {
         _: Timestamp,
     ) -> Result<RequestSignature, SignError> {
         let key = hmac_key(signing_secret(&self.0)?);
-        let (fields, path) = if form::is_form(request.headers) {
-            (sorted_fields(request.body), String::new())
+        let (fields, query) = if form::is_form(request.headers) {
+            (sorted_fields(request.body), None)
         } else {
             (String::new(), missing_hash_param(request))
         };
-        let signature = key.sign([request.url, &path, &fields].map(str::as_bytes));
-        let headers = vec![(SIGNATURE.clone(), BASE64.encode(signature.as_ref()))];
-        Ok(RequestSignature { headers, path })
+        let mut signed = RequestSignature { query, ..RequestSignature::default() };
+        let url = signed.signed_url(request.url);
+        let signature = key.sign([&url, &fields].map(|text| text.as_bytes()));
+        signed.headers.push((SIGNATURE.clone(), BASE64.encode(signature.as_ref())));
+        Ok(signed)
     }
 }
 
@@ -87,13 +89,10 @@ fn hmac_key(secret: &Secret) -> HmacKey {
 }
 
 /// The query parameter that the URL lacks to cover a body that is not a form.
-fn missing_hash_param(request: &OutgoingRequest<'_>) -> String {
+fn missing_hash_param(request: &OutgoingRequest<'_>) -> Option<String> {
     let query = request.url.split_once('?').map(|(_, query)| query);
-    if request.body.is_empty() || check_body_hash(query, request.body).is_ok() {
-        return String::new();
-    }
-    let separator = if query.is_some() { '&' } else { '?' };
-    format!("{separator}{BODY_HASH}={}", HEXLOWER.encode(&Sha256::digest(request.body)))
+    let is_covered = request.body.is_empty() || check_body_hash(query, request.body).is_ok();
+    (!is_covered).then(|| format!("{BODY_HASH}={}", HEXLOWER.encode(&Sha256::digest(request.body))))
 }
 
 /// The fields of a form sorted by name, without separators. Repeated names are sorted by value, and

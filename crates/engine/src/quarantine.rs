@@ -146,7 +146,41 @@ impl Engine {
             RefusalPolicy::Keep if error.is_unauthenticated() => return error,
             RefusalPolicy::Keep | RefusalPolicy::Quarantine => {}
         }
-        let (is_unauthenticated, bytes) = (error.is_unauthenticated(), request.body.len());
+        let is_unauthenticated = error.is_unauthenticated();
+        let stored = self.quarantine(source, request, error.code(), is_unauthenticated, now).await;
+        match (stored, source.on_refusal) {
+            (Ok(true), RefusalPolicy::Quarantine) => IngestError::Quarantined(Box::new(error)),
+            (
+                Ok(_),
+                RefusalPolicy::Quarantine | RefusalPolicy::Keep | RefusalPolicy::Unauthorized,
+            ) => error,
+            (Err(error), _) => IngestError::Store(error),
+        }
+    }
+
+    /// Keeps a request that brings a secret, for a person to read it. Anyone can send one, so it counts as a
+    /// request without credentials. `false` if a limit does not allow it.
+    pub(crate) async fn keep_handshake(
+        &self,
+        source: &Source,
+        request: &InboundRequest,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        // The store counts requests with this code as those of strangers.
+        let code = "missing_signature";
+        self.quarantine(source, request, code, true, now).await
+    }
+
+    /// Stores a request in quarantine. `false` if a limit does not allow it.
+    async fn quarantine(
+        &self,
+        source: &Source,
+        request: &InboundRequest,
+        code: &str,
+        is_unauthenticated: bool,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        let bytes = request.body.len();
         // Anyone can send such requests: they must cost little.
         if is_unauthenticated && bytes > UNAUTHENTICATED_BODY_MAX
             || !self.quarantine_limiter.admit(
@@ -158,7 +192,7 @@ impl Engine {
             )
         {
             self.telemetry.count_quarantine_dropped(source.name.as_str(), 1);
-            return error;
+            return Ok(false);
         }
         let quarantined = QuarantinedRequest {
             id: new_id(&*self.shared.rng, now),
@@ -166,7 +200,7 @@ impl Engine {
             received_at: now,
             seen_at: now,
             times: 1,
-            code: error.code().to_owned(),
+            code: code.to_owned(),
             method: "POST".to_owned(),
             path: request.path.clone(),
             query: request.query.clone(),
@@ -175,21 +209,10 @@ impl Engine {
             body_bytes: request.body.len() as u64,
             body: Some(request.body.clone()),
         };
-        match self.store.quarantine(quarantined, self.quarantine_bytes_max).await {
-            Ok(result) => {
-                let dropped = result.evicted + u64::from(result.id.is_none());
-                self.telemetry.count_quarantine_dropped(source.name.as_str(), dropped);
-                match source.on_refusal {
-                    RefusalPolicy::Quarantine if result.id.is_some() => {
-                        IngestError::Quarantined(Box::new(error))
-                    }
-                    RefusalPolicy::Quarantine
-                    | RefusalPolicy::Keep
-                    | RefusalPolicy::Unauthorized => error,
-                }
-            }
-            Err(error) => IngestError::Store(error),
-        }
+        let result = self.store.quarantine(quarantined, self.quarantine_bytes_max).await?;
+        let dropped = result.evicted + u64::from(result.id.is_none());
+        self.telemetry.count_quarantine_dropped(source.name.as_str(), dropped);
+        Ok(result.id.is_some())
     }
 
     /// The quarantined request that an accepted one replaces: itself, or an equal one that was refused

@@ -258,15 +258,14 @@ fn split_path(path: &str) -> (&str, &str) {
     rest.find('/').map_or((rest, ""), |slash| rest.split_at(slash))
 }
 
-/// Answers the GET with which some providers verify the endpoint.
+/// Answers the GET or HEAD with which some providers check the URL.
 fn answer_handshake(
     server: &ServerState,
     source: &ReadySource,
     parts: &Parts,
 ) -> Result<ReceiveOutcome, Problem> {
-    let is_get = parts.method == Method::GET;
-    let reply = is_get.then(|| server.engine.answer_handshake(source, parts.uri.query()));
-    match reply.flatten() {
+    let Parts { method, uri, headers, .. } = parts;
+    match server.engine.answer_handshake(source, method, uri.query(), headers) {
         Some(Ok(reply)) => Ok(ReceiveOutcome { reply: Some(reply), ..ReceiveOutcome::default() }),
         Some(Err(refused)) => {
             Err(Problem::new(StatusCode::FORBIDDEN, refused.code(), refused.to_string()).close())
@@ -304,11 +303,8 @@ fn outcome_response(outcome: &ReceiveOutcome) -> Response<Full<Bytes>> {
 }
 
 fn provider_response(reply: &ProviderReply) -> Response<Full<Bytes>> {
-    let mut headers = HeaderMap::with_capacity(2);
-    if let Some(content_type) = reply.content_type {
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-    }
-    respond(reply.status, headers, reply.body.to_vec())
+    let (parts, body) = reply.to_response().into_parts();
+    respond(parts.status, parts.headers, body.to_vec())
 }
 
 fn sync_response(result: &SyncResponse, received: &[ReceivedEvent]) -> Response<Full<Bytes>> {

@@ -107,7 +107,7 @@ pub enum WebhookRejection {
     Rejected(Rejection),
 }
 
-/// Routes the POST of webhooks and the GET of handshakes to a handler with a [`Webhook`] argument.
+/// Routes the POST of webhooks and the GET or HEAD of handshakes to a handler with a [`Webhook`] argument.
 pub fn webhook<H, T, S>(handler: H) -> MethodRouter<S>
 where
     H: Handler<T, S>,
@@ -147,7 +147,7 @@ async fn read_request<P>(
     if let Some(OriginalUri(uri)) = parts.extensions.remove::<OriginalUri>() {
         parts.uri = uri;
     }
-    if parts.method == Method::GET {
+    if matches!(parts.method, Method::GET | Method::HEAD) {
         return Ok(http::Request::from_parts(parts, Bytes::new()));
     }
     let declared = parts.headers.get(header::CONTENT_LENGTH).map(HeaderValue::to_str);

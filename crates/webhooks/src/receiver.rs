@@ -21,8 +21,8 @@ use crate::{
     attribute::{Attributes, EventKind},
     key::{DedupKey, KeyError, KeyRules, ParseKeyRuleError, signed_bytes_key},
     provider::{
-        self, BODY_BYTES_CEILING, EventPart, ParsedRequest, Preset, Provider, ProviderReply,
-        RefusalPolicy, preset_names,
+        self, BODY_BYTES_CEILING, EventPart, HandshakeRequest, ParsedRequest, Preset, Provider,
+        ProviderReply, RefusalPolicy, preset_names,
     },
     request::{IncomingRequest, OutgoingRequest},
     verify::{
@@ -493,13 +493,6 @@ impl Rejection {
     }
 }
 
-impl ProviderReply {
-    /// The reply as a response.
-    pub fn to_response(&self) -> Response<Bytes> {
-        build_response(self.status, self.content_type, self.body.clone())
-    }
-}
-
 fn build_response(
     status: StatusCode,
     content_type: Option<&'static str>,
@@ -618,31 +611,39 @@ impl<P> Receiver<P> {
         now: Timestamp,
     ) -> Result<WebhookRequest, RejectionReason> {
         if request.method() != Method::POST {
-            return self.answer_handshake(request);
+            return self
+                .answer_handshake(request)
+                .unwrap_or(Err(RejectionReason::MethodNotAllowed));
         }
         let limit = self.config.max_body_bytes;
         if request.body().len() > limit {
             return Err(RejectionReason::BodyTooLarge { limit });
         }
         let received = self.incoming(request, request.body());
-        let verified = self.verify(&received, certificate, now)?;
-        self.parse(request, &received, verified)
+        match self.verify(&received, certificate, now) {
+            Ok(verified) => self.parse(request, &received, verified),
+            Err(refused @ RejectionReason::NotVerified(_)) => {
+                self.answer_handshake(request).unwrap_or(Err(refused))
+            }
+            Err(refused) => Err(refused),
+        }
     }
 
-    /// Answers the GET with which some providers verify the URL.
+    /// Answers the request with which the provider checks the URL; `None` if it is another one.
     fn answer_handshake(
         &self,
         request: &Request<Bytes>,
-    ) -> Result<WebhookRequest, RejectionReason> {
+    ) -> Option<Result<WebhookRequest, RejectionReason>> {
         let ReceiverConfig { provider, verify_token, .. } = &*self.config;
-        let is_get = request.method() == Method::GET;
-        let query = request.uri().query();
-        let answer = is_get.then(|| provider.answer_handshake(query, verify_token.as_ref()));
-        match answer.flatten() {
-            Some(Ok(reply)) => Ok(WebhookRequest::Handshake(reply)),
-            Some(Err(error)) => Err(RejectionReason::Handshake(error)),
-            None => Err(RejectionReason::MethodNotAllowed),
-        }
+        let handshake = HandshakeRequest {
+            method: request.method(),
+            query: request.uri().query(),
+            headers: request.headers(),
+            body: request.body(),
+            verify_token: verify_token.as_ref(),
+        };
+        let answer = provider.answer_handshake(&handshake)?;
+        Some(answer.map(WebhookRequest::Handshake).map_err(RejectionReason::Handshake))
     }
 
     fn verify(

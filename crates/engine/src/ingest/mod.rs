@@ -16,7 +16,7 @@ mod send_message;
 use std::{sync::Arc, time::Instant};
 
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, Method};
 use surehook_core::{
     event::{DuplicateReason, NewDelivery, NewEvent, Payload, PendingRoute},
     source::{PublicUrl, Source},
@@ -34,7 +34,10 @@ use surehook_types::{
 };
 use surehook_webhooks::{
     key::{DedupKey, KeyError},
-    provider::{EventPart, ParsedRequest, ProviderReply, RefusalPolicy},
+    provider::{
+        EventPart, HandshakeAnswer, HandshakeKind, HandshakeRequest, ParsedRequest, ProviderReply,
+        RefusalPolicy,
+    },
     request::{IncomingRequest, claimed_origins},
     verify::{VerifiedRequest, Verifier, VerifyError},
 };
@@ -276,7 +279,10 @@ impl Engine {
             Err(error) => Err(error),
         };
         let outcome = match accepted {
-            Err(error @ (IngestError::NotVerified(_) | IngestError::Key(_))) => {
+            Err(error @ IngestError::NotVerified(_)) => {
+                return self.answer_unverified(source, request, error, now).await;
+            }
+            Err(error @ IngestError::Key(_)) => {
                 return Err(self.refuse(source, request, error, now).await);
             }
             accepted => accepted?,
@@ -355,14 +361,52 @@ impl Engine {
         Ok(ReceiveOutcome { reply, ..outcome })
     }
 
-    /// Answers the verification handshake that some providers send with GET.
+    /// Answers a request other than POST with which a provider checks the URL.
     pub fn answer_handshake(
         &self,
         source: &ReadySource,
+        method: &Method,
         query: Option<&str>,
-    ) -> Option<Result<ProviderReply, VerifyError>> {
+        headers: &HeaderMap,
+    ) -> HandshakeAnswer {
         let source = source.0.source.as_ref().ok()?;
-        source.provider.answer_handshake(query, source.verify_token.as_ref())
+        let verify_token = source.verify_token.as_ref();
+        let request = HandshakeRequest { method, query, headers, body: b"", verify_token };
+        source.provider.answer_handshake(&request)
+    }
+
+    /// Answers a request that does not verify: it may bring the secret of later signatures.
+    async fn answer_unverified(
+        &self,
+        source: &Source,
+        request: &InboundRequest,
+        error: IngestError,
+        now: Timestamp,
+    ) -> Result<ReceiveOutcome, IngestError> {
+        let handshake = HandshakeRequest {
+            method: &Method::POST,
+            query: request.query.as_deref(),
+            headers: &request.headers,
+            body: &request.body,
+            verify_token: source.verify_token.as_ref(),
+        };
+        let Some(Ok(reply)) = source.provider.answer_handshake(&handshake) else {
+            return Err(self.refuse(source, request, error, now).await);
+        };
+        match source.provider.handshake {
+            // The secret must be kept for a person to read.
+            HandshakeKind::SentSecret => {
+                let is_kept = self.keep_handshake(source, request, now).await;
+                if !is_kept.map_err(IngestError::Store)? {
+                    return Err(error);
+                }
+            }
+            HandshakeKind::None
+            | HandshakeKind::Automatic
+            | HandshakeKind::VerifyToken
+            | HandshakeKind::EchoedSecret => {}
+        }
+        Ok(ReceiveOutcome { reply: Some(reply), ..ReceiveOutcome::default() })
     }
 
     pub(crate) fn incoming<'r>(

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
 use surehook_api::{
-    Cursor, ListResponse,
+    BodyContent, Cursor, ListResponse,
     quarantine::{
         QuarantinedRequestDetail, QuarantinedRequestSummary, ReleaseRequest, ReleaseResponse,
         ReleaseSourceRequest, ReleaseSourceResponse, ReleasedEvent,
@@ -30,7 +30,7 @@ use super::{
     LIMIT_MAX,
     extract::{JsonBody, OptionalJson, PathParam, QueryParams},
     page_request,
-    redacted_body::{self, mask_headers},
+    redacted_body::{self, BodyQuery, mask_headers},
     resources, unfiltered_page,
 };
 use crate::{
@@ -64,7 +64,11 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
         "get_quarantined_request",
         "Get a quarantined request with headers and body.",
     )
+    .description(
+        "Secret values of the body are replaced by `•••`, unless `exact=true`; those of headers always.",
+    )
     .path::<RequestId>("id")
+    .query::<BodyQuery>()
     .returns::<QuarantinedRequestDetail>(200);
     let release = Operation::new(
         "release_quarantined_request",
@@ -112,14 +116,18 @@ pub(crate) async fn get_quarantined_request(
     State(server): State<Arc<ServerState>>,
     Extension(access): Extension<SecretAccess>,
     PathParam(id): PathParam,
+    QueryParams(query): QueryParams<BodyQuery>,
 ) -> Result<Json<QuarantinedRequestDetail>, Problem> {
-    let id = id.parse().map_err(|_| not_found())?;
+    let (id, exact) = (id.parse().map_err(|_| not_found())?, query.is_exact(access)?);
     let row = server.engine.quarantine_store().find_quarantined(id).await?.ok_or_else(not_found)?;
     let configuration = server.engine.store().load_configuration().await?;
     let names = secret_names(&server, &configuration, &row);
     let headers = mask_headers(row.headers.lines(), &names, access, &configuration);
     let body = row.body.as_deref().unwrap_or_default();
-    let (body, masked) = redacted_body::mask_body(&row.headers.to_map(), body, &names);
+    let (body, masked) = match exact {
+        true => (BodyContent::from(body), 0),
+        false => redacted_body::mask_body(&row.headers.to_map(), body, &names),
+    };
     let request = summary(&server, &configuration, &row);
     Ok(Json(QuarantinedRequestDetail { request, headers, body, masked }))
 }

@@ -29,6 +29,9 @@ pub(crate) enum QuarantineCommand {
     Show {
         /// Request id
         id: String,
+        /// Print the exact body, including secrets (role operator)
+        #[arg(long)]
+        exact: bool,
         #[command(flatten)]
         remote: GatewayArgs,
     },
@@ -74,7 +77,7 @@ pub(super) async fn run(command: QuarantineCommand) -> Result<(), CliError> {
             let call = calls::list_quarantine().query_some("source", source.as_deref());
             print_page(&page, call, &COLUMNS, "No quarantined requests.").await
         }
-        QuarantineCommand::Show { id, remote } => show(&remote, &id).await,
+        QuarantineCommand::Show { id, exact, remote } => show(&remote, &id, exact).await,
         QuarantineCommand::Release { ids, source: None, force, remote } => {
             let client = ApiClient::new(&remote)?;
             for_each_id(&ids, "some requests failed", async |id| {
@@ -98,8 +101,10 @@ pub(super) async fn run(command: QuarantineCommand) -> Result<(), CliError> {
     }
 }
 
-async fn show(remote: &GatewayArgs, id: &str) -> Result<(), CliError> {
-    let request = ApiClient::new(remote)?.call_json(calls::get_quarantined_request(id)).await?;
+async fn show(remote: &GatewayArgs, id: &str, exact: bool) -> Result<(), CliError> {
+    let call = calls::get_quarantined_request(id);
+    let call = call.query_some("exact", exact.then_some("true"));
+    let request = ApiClient::new(remote)?.call_json(call).await?;
     if remote.json {
         return output::print_line(&request);
     }

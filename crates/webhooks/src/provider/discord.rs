@@ -14,7 +14,7 @@ use surehook_types::{
 };
 
 use super::{
-    EventKey, EventPart, ParsedRequest, Provider, ProviderReply, SampleEvent,
+    EventKey, EventPart, HandshakeKind, ParsedRequest, Provider, ProviderReply, SampleEvent,
     fields::{EventReader, EventTemplate, FieldValues},
 };
 use crate::{
@@ -44,6 +44,7 @@ pub(super) static DISCORD: Provider = Provider {
     verifier,
     signature_headers: &["x-signature-ed25519"],
     // Events are retried for ten minutes, interactions never.
+    handshake: HandshakeKind::Automatic,
     dedup_window: HumanDuration::from_secs(86_400),
     parse_request,
     success_reply: |request| Some(success_reply(request)),

@@ -49,7 +49,7 @@ mod zoom;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use surehook_types::{secret::Secret, time::HumanDuration};
@@ -185,9 +185,10 @@ pub struct Provider {
     pub signature_headers: &'static [&'static str],
     /// The header that may contain the secret itself. It is never forwarded.
     pub secret_header: Option<&'static str>,
-    /// Answers the GET request with which the provider verifies the URL, from its query and the verify
-    /// token of the source, if it sends one.
-    pub answer_handshake: fn(Option<&str>, Option<&Secret>) -> HandshakeAnswer,
+    /// How the provider checks a URL before it sends events.
+    pub handshake: HandshakeKind,
+    /// Answers the request with which the provider checks the URL, if it is not a POST that verifies.
+    pub answer_handshake: fn(&HandshakeRequest<'_>) -> HandshakeAnswer,
     /// The reply after the events are stored, if the default reply would cause harm.
     pub success_reply: fn(&IncomingRequest<'_>) -> Option<ProviderReply>,
     /// Whether its message statuses carry our delivery ids, so that they can confirm deliveries.
@@ -217,7 +218,8 @@ impl Provider {
         max_body_bytes: None,
         signature_headers: &[],
         secret_header: None,
-        answer_handshake: |_, _| None,
+        handshake: HandshakeKind::None,
+        answer_handshake: |_| None,
         success_reply: |_| None,
         echoes_delivery_ids: false,
         on_refusal: RefusalPolicy::Unauthorized,
@@ -240,13 +242,10 @@ impl Provider {
         (self.parse_request)(request, secret)
     }
 
-    /// Answers the GET request with which the provider verifies the URL.
-    pub fn answer_handshake(
-        &self,
-        query: Option<&str>,
-        verify_token: Option<&Secret>,
-    ) -> HandshakeAnswer {
-        (self.answer_handshake)(query, verify_token)
+    /// Answers a request with which the provider checks the URL: one that is not a POST, or a POST that
+    /// does not verify.
+    pub fn answer_handshake(&self, request: &HandshakeRequest<'_>) -> HandshakeAnswer {
+        (self.answer_handshake)(request)
     }
 
     /// The reply after success, if it is not simply status 200.
@@ -263,6 +262,37 @@ impl Provider {
     pub fn failure_reason(&self, body: &[u8]) -> Option<String> {
         (self.failure_reason)(body)
     }
+}
+
+/// How a provider checks a URL before it sends events to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HandshakeKind {
+    /// Not at all.
+    None,
+    /// By a request whose answer needs nothing but the settings of the source.
+    Automatic,
+    /// By a GET with the `verify_token` of the source.
+    VerifyToken,
+    /// By a POST with the secret of later signatures, which is to be echoed. The provider also shows the
+    /// secret to the person who registers the URL.
+    EchoedSecret,
+    /// By a POST with the secret of later signatures, which a person has to read from it.
+    SentSecret,
+}
+
+/// A request with which a provider may check a URL. Nothing of it is verified.
+#[derive(Clone, Copy, Debug)]
+pub struct HandshakeRequest<'r> {
+    /// The method.
+    pub method: &'r Method,
+    /// The query string without `?`.
+    pub query: Option<&'r str>,
+    /// The headers.
+    pub headers: &'r HeaderMap,
+    /// The body of a POST; empty for other methods.
+    pub body: &'r [u8],
+    /// The verify token of the source.
+    pub verify_token: Option<&'r Secret>,
 }
 
 /// `None` if a request is not a handshake of the provider.
@@ -333,6 +363,8 @@ pub struct ProviderReply {
     pub status: StatusCode,
     /// `None` for an empty body.
     pub content_type: Option<&'static str>,
+    /// A further header.
+    pub header: Option<(HeaderName, HeaderValue)>,
     /// The body.
     pub body: Bytes,
 }
@@ -340,20 +372,37 @@ pub struct ProviderReply {
 impl ProviderReply {
     /// A reply without a body.
     pub fn empty(status: StatusCode) -> Self {
-        Self { status, content_type: None, body: Bytes::new() }
+        Self { status, content_type: None, header: None, body: Bytes::new() }
     }
 
     /// Status 200 with a text.
     pub fn text(body: impl Into<Bytes>) -> Self {
         let content_type = Some("text/plain; charset=utf-8");
-        Self { status: StatusCode::OK, content_type, body: body.into() }
+        Self { content_type, body: body.into(), ..Self::empty(StatusCode::OK) }
     }
 
     /// Status 200 with JSON.
     pub fn json(body: impl Into<Bytes>) -> Self {
         let content_type = Some("application/json");
-        Self { status: StatusCode::OK, content_type, body: body.into() }
+        Self { content_type, body: body.into(), ..Self::empty(StatusCode::OK) }
     }
+
+    /// The HTTP response.
+    pub fn to_response(&self) -> Response<Bytes> {
+        let mut response = Response::new(self.body.clone());
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        if let Some(content_type) = self.content_type {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+        }
+        headers.extend(self.header.clone());
+        response
+    }
+}
+
+/// Answers the HEAD request with which some providers check that a URL exists.
+fn answer_head(request: &HandshakeRequest<'_>) -> HandshakeAnswer {
+    (request.method == Method::HEAD).then(|| Ok(ProviderReply::empty(StatusCode::OK)))
 }
 
 /// A realistic event for `surehook send-test`.

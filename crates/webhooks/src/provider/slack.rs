@@ -7,7 +7,8 @@ use http::StatusCode;
 use surehook_types::time::HumanDuration;
 
 use super::{
-    EventKey, EventPart, JSON, ParsedRequest, Provider, ProviderReply, SampleEvent, SampleHeaders,
+    EventKey, EventPart, HandshakeKind, JSON, ParsedRequest, Provider, ProviderReply, SampleEvent,
+    SampleHeaders,
     fields::{EventReader, EventTemplate},
     form,
 };
@@ -36,6 +37,7 @@ pub(super) static SLACK: Provider = Provider {
     },
     signature_headers: &["x-slack-signature", "x-slack-request-timestamp"],
     // Slack retries for six minutes; with delayed events for a day.
+    handshake: HandshakeKind::Automatic,
     dedup_window: HumanDuration::from_secs(2 * 86_400),
     parse_request: |request, _| parse_request(request),
     // Empty, because the reply to a slash command is shown to its user.

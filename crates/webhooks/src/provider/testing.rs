@@ -239,7 +239,7 @@ impl TestCall {
                 self.with_request(|request| find(self.preset).unwrap().success_reply(request))
             }
         };
-        reply.map(|ProviderReply { status, content_type, body }| {
+        reply.map(|ProviderReply { status, content_type, body, .. }| {
             (status.as_u16(), content_type, String::from_utf8(body.to_vec()).unwrap())
         })
     }

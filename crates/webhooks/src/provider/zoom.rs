@@ -5,7 +5,7 @@ use serde::Serialize;
 use surehook_types::{secret::Secret, time::HumanDuration};
 
 use super::{
-    EventKey, JSON_UTF8, ParsedRequest, Provider, ProviderReply,
+    EventKey, HandshakeKind, JSON_UTF8, ParsedRequest, Provider, ProviderReply,
     fields::{EventReader, EventTemplate},
 };
 use crate::{
@@ -35,6 +35,7 @@ pub(super) static ZOOM: Provider = Provider {
         Verifier::hmac(spec, secrets)
     },
     signature_headers: &["x-zm-signature", "x-zm-request-timestamp"],
+    handshake: HandshakeKind::Automatic,
     dedup_window: WINDOW,
     parse_request,
     samples: &[

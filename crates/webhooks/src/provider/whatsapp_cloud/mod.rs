@@ -10,10 +10,13 @@ mod split;
 #[cfg(test)]
 mod tests;
 
+use http::Method;
 use surehook_types::{secret::Secret, time::HumanDuration};
 use url::form_urlencoded;
 
-use super::{MessageStatusUpdate, ParsedRequest, Provider, ProviderReply, SampleHeaders};
+use super::{
+    HandshakeKind, MessageStatusUpdate, ParsedRequest, Provider, ProviderReply, SampleHeaders,
+};
 use crate::verify::{HmacSpec, Verifier, VerifyError};
 
 /// Meta's challenge is a short number; longer texts are not echoed.
@@ -35,7 +38,11 @@ pub(super) static WHATSAPP_CLOUD: Provider = Provider {
     // Meta documents up to three megabytes.
     max_body_bytes: Some(4 << 20),
     parse_request: |request, _| ParsedRequest::Events(split::parts(request.body)),
-    answer_handshake: |query, token| Some(HandshakeQuery::parse(query?)?.answer(token)),
+    handshake: HandshakeKind::VerifyToken,
+    answer_handshake: |request| {
+        let query = request.query.filter(|_| request.method == Method::GET);
+        Some(HandshakeQuery::parse(query?)?.answer(request.verify_token))
+    },
     echoes_delivery_ids: true,
     message_status: |kind, _| MessageStatusUpdate::parse(kind.strip_prefix("status.")?),
     failure_reason,

@@ -1,11 +1,12 @@
 use std::collections::BTreeMap;
 
+use http::HeaderMap;
 use proptest::prelude::*;
 use serde_json::Value as Json;
 
 use super::{
     super::{
-        EventPart,
+        EventPart, HandshakeRequest,
         raw_json::EVENTS_MAX,
         testing::{event_summary, parts},
     },
@@ -396,7 +397,13 @@ fn attributes_include_recipient_and_error() {
 #[test]
 fn handshake_is_answered_only_with_the_right_token() {
     let token = Secret::new("tok-ç-123");
-    let ask = |query: Option<&str>| WHATSAPP_CLOUD.answer_handshake(query, Some(&token));
+    let headers = HeaderMap::new();
+    let send = |method: &Method, query: Option<&str>, verify_token: Option<&Secret>| {
+        let request =
+            HandshakeRequest { method, query, headers: &headers, body: b"", verify_token };
+        WHATSAPP_CLOUD.answer_handshake(&request)
+    };
+    let ask = |query: Option<&str>| send(&Method::GET, query, Some(&token));
     let good = "hub.mode=subscribe&hub.challenge=1158201444&hub.verify_token=tok-%C3%A7-123";
     assert_eq!(ask(Some(good)), Some(Ok(ProviderReply::text("1158201444"))));
     let handshake = VerifyError::Malformed { part: "handshake" };
@@ -423,10 +430,8 @@ fn handshake_is_answered_only_with_the_right_token() {
     for (case, query, refused) in cases {
         assert_eq!(ask(Some(&query)), Some(Err(refused)), "{case}");
     }
-    assert_eq!(
-        WHATSAPP_CLOUD.answer_handshake(Some(good), None),
-        Some(Err(VerifyError::NoVerifyToken))
-    );
+    assert_eq!(send(&Method::GET, Some(good), None), Some(Err(VerifyError::NoVerifyToken)));
+    assert_eq!(send(&Method::POST, Some(good), Some(&token)), None);
     assert_eq!(ask(None), None);
     assert_eq!(ask(Some("utm=1")), None);
 }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use surehook_api::percent_encode;
 use surehook_core::{event::ConflictPolicy, source::BodyComparison};
-use surehook_webhooks::provider::{self, PROVIDERS};
+use surehook_webhooks::provider::{self, HandshakeKind, PROVIDERS};
 
 use super::super::{EditableResource, ResourceChoice};
 use crate::{
@@ -82,9 +82,9 @@ impl EditableResource for SourceResource {
             );
         }
         fields.push(FormField::new("/secrets", t.secrets, Control::Secrets).hint(e.secret_hint));
-        let has_handshake = provider::find(provider)
-            .is_some_and(|preset| preset.answer_handshake(None, None).is_some());
-        if has_handshake || spec.get("verify_token").is_some() {
+        let has_verify_token = provider::find(provider)
+            .is_some_and(|preset| preset.handshake == HandshakeKind::VerifyToken);
+        if has_verify_token || spec.get("verify_token").is_some() {
             fields.push(
                 FormField::new("/verify_token", t.challenge, Control::Secret)
                     .hint(t.challenge_hint),

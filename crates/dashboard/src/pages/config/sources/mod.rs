@@ -13,7 +13,7 @@ use surehook_api::{
     resources::SourceResponse,
 };
 use surehook_core::outbox::OUTBOX;
-use surehook_webhooks::provider;
+use surehook_webhooks::provider::{self, HandshakeKind, Provider};
 
 use self::fields::SourceResource;
 use super::{
@@ -94,7 +94,8 @@ struct SourcePage {
     url: String,
     /// Description and command line.
     commands: Vec<(&'static str, String)>,
-    has_handshake: bool,
+    /// How the provider checks the URL.
+    handshake: Option<&'static str>,
     with_secret: Option<String>,
     facts: Vec<(&'static str, String)>,
     events: Vec<EventResponse>,
@@ -138,7 +139,7 @@ async fn show_source(
         e,
         delete_dialog: DeleteDialog::new(e, "sources", name, tag, t.delete_text.to_owned()),
         commands: if url.is_empty() { Vec::new() } else { test_commands(t, &source, &base, &url) },
-        has_handshake: preset.is_some_and(|preset| preset.answer_handshake(None, None).is_some()),
+        handshake: handshake_hint(t, preset),
         with_secret: (source.state.verified && SECRET_IN_PATH.contains(&provider))
             .then(|| fill(t.address_secret, &[&url])),
         facts: setting_facts(t, &resource),
@@ -148,6 +149,17 @@ async fn show_source(
         numbers,
         source,
     })
+}
+
+/// How the provider checks the URL, and what is left to do for a person.
+fn handshake_hint(t: &'static SourceTexts, preset: Option<&Provider>) -> Option<&'static str> {
+    match preset?.handshake {
+        HandshakeKind::None => None,
+        HandshakeKind::Automatic => Some(t.handshake_automatic),
+        HandshakeKind::VerifyToken => Some(t.handshake),
+        HandshakeKind::EchoedSecret => Some(t.handshake_echoed),
+        HandshakeKind::SentSecret => Some(t.handshake_sent),
+    }
 }
 
 /// Providers that can only send their secret as part of the URL.

@@ -22,9 +22,13 @@ use std::{
 };
 
 use bytes::Bytes;
-use data_encoding::HEXLOWER;
+use data_encoding::{BASE64, HEXLOWER};
 use http::{HeaderMap, HeaderName, HeaderValue};
-use ring::signature::{Ed25519KeyPair, KeyPair as _};
+use ring::{
+    hmac,
+    rand::SystemRandom,
+    signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, Ed25519KeyPair, KeyPair as _},
+};
 use surehook_core::{
     decision::IntakeRecord,
     event::{ConflictPolicy, KeyWindow, NewEvent, Payload, RequestHead},
@@ -44,7 +48,7 @@ use surehook_webhooks::{
     key::{KeyDigest, fingerprint},
     provider::{self, EventPart, PROVIDERS, ParsedRequest, Provider, SampleEvent},
     request::{IncomingRequest, OutgoingRequest},
-    verify::{CertificateChain, VerifiedRequest, Verifier, VerifyError},
+    verify::{CertificateChain, RequestSignature, VerifiedRequest, Verifier, VerifyError},
 };
 
 use super::plan::{KeyAssignment, extract_keys, refuses_other_body};
@@ -67,7 +71,7 @@ const GENUINE: usize = 6;
 const SENDS: usize = 40;
 
 /// Headers that the attacker sets: ids and kinds of every preset, and what changes how a body is read.
-const HEADERS: [&str; 21] = [
+const HEADERS: [&str; 26] = [
     "idempotency-key",
     "webhook-id",
     "svix-id",
@@ -87,6 +91,11 @@ const HEADERS: [&str; 21] = [
     "paypal-auth-algo",
     "paypal-auth-version",
     "paypal-cert-url",
+    "request-id",
+    "sentry-hook-resource",
+    "twitch-eventsub-message-type",
+    "x-hook-secret",
+    "hmacsignature",
     "content-type",
     "content-encoding",
 ];
@@ -145,6 +154,7 @@ fn secret(preset: &Provider) -> String {
     match preset.name {
         "standard-webhooks" | "gitlab" => format!("whsec_{}", "A".repeat(32)),
         "discord" => HEXLOWER.encode(discord_key().public_key().as_ref()),
+        "sendgrid" => sendgrid_key(),
         _ => "0123456789abcdef".to_owned(),
     }
 }
@@ -161,6 +171,52 @@ static DISCORD: LazyLock<Verifier> = LazyLock::new(|| {
     let pair = Secret::new(HEXLOWER.encode(&pair).as_str());
     provider::find("discord").unwrap().verifier(vec![pair]).unwrap()
 });
+
+/// As `SendGrid` signs, with a key that a source has only the public half of.
+static SENDGRID: LazyLock<EcdsaKeyPair> = LazyLock::new(|| {
+    let (algorithm, rng) = (&ECDSA_P256_SHA256_ASN1_SIGNING, SystemRandom::new());
+    let pkcs8 = EcdsaKeyPair::generate_pkcs8(algorithm, &rng).unwrap();
+    EcdsaKeyPair::from_pkcs8(algorithm, pkcs8.as_ref(), &rng).unwrap()
+});
+
+/// The public key as `SendGrid` shows it.
+fn sendgrid_key() -> String {
+    let prefix = HEXLOWER.decode(b"3059301306072a8648ce3d020106082a8648ce3d030107034200").unwrap();
+    BASE64.encode(&[&prefix, SENDGRID.public_key().as_ref()].concat())
+}
+
+fn sign_as_sendgrid(body: &[u8]) -> RequestSignature {
+    let time = NOW.as_secs().to_string();
+    let text = [time.as_bytes(), body].concat();
+    let signature = SENDGRID.sign(&SystemRandom::new(), &text).unwrap();
+    let header = |name| HeaderName::from_static(name);
+    RequestSignature::headers(vec![
+        (header("x-twilio-email-event-webhook-signature"), BASE64.encode(signature.as_ref())),
+        (header("x-twilio-email-event-webhook-timestamp"), time),
+    ])
+}
+
+/// Adds Adyen's signature of some fields to the only item of a body.
+fn sign_adyen_item(body: &[u8], key: &str) -> Bytes {
+    let mut body: serde_json::Value = serde_json::from_slice(body).unwrap();
+    let item = &mut body["notificationItems"][0]["NotificationRequestItem"];
+    let text = |name: &str| item[name].as_str().unwrap_or_default().to_owned();
+    let amount = &item["amount"];
+    let fields = [
+        text("pspReference"),
+        text("originalReference"),
+        text("merchantAccountCode"),
+        text("merchantReference"),
+        amount["value"].to_string(),
+        amount["currency"].as_str().unwrap().to_owned(),
+        text("eventCode"),
+        text("success"),
+    ];
+    let key = hmac::Key::new(hmac::HMAC_SHA256, &HEXLOWER.decode(key.as_bytes()).unwrap());
+    let signature = hmac::sign(&key, fields.join(":").as_bytes());
+    item["additionalData"]["hmacSignature"] = BASE64.encode(signature.as_ref()).into();
+    serde_json::to_vec(&body).unwrap().into()
+}
 
 static TRUST: LazyLock<TrustStore> = LazyLock::new(trusting_root);
 
@@ -198,6 +254,12 @@ fn genuine(source: &Source, sample: &SampleEvent, number: usize) -> SentRequest 
     let signature = match source.provider.name {
         "paypal" => {
             headers.extend(paypal_headers(&id, NOW, &secret(source.provider), &body));
+            return SentRequest { path, query, headers, body };
+        }
+        "sendgrid" => Ok(sign_as_sendgrid(&body)),
+        // Standard webhooks are signed in the body, the others in a header.
+        "adyen" if sample.body.contains("notificationItems") => {
+            let body = sign_adyen_item(&body, &secret(source.provider));
             return SentRequest { path, query, headers, body };
         }
         "discord" => DISCORD.sign(&outgoing, NOW),
@@ -267,6 +329,12 @@ fn tamper(
     if source.verifier.signs_checksum() && rng.roll(2) == 0 {
         let other = &others[rng.roll(others.len())];
         changed.body = forge_checksum(&other.body, crc32fast::hash(&captured.body));
+    }
+    // Adyen signs some fields of an item only.
+    if source.provider.name == "adyen" && rng.roll(2) == 0 {
+        let text = String::from_utf8(changed.body.to_vec()).unwrap();
+        let reason = format!(r#""reason":"attack-{}""#, rng.roll(1000));
+        changed.body = text.replacen(r#""reason":"#, &format!("{reason},\"old\":"), 1).into();
     }
     for _ in 0..=rng.roll(3) {
         let name = HeaderName::from_static(HEADERS[rng.roll(HEADERS.len())]);
@@ -591,8 +659,11 @@ fn captured_signed_requests_neither_run_twice_nor_hide_genuine_events() {
         }
     }
     attacked.dedup();
-    assert!(attacked.len() >= 18, "{attacked:?}");
-    assert!(["discord", "paypal"].iter().all(|name| attacked.contains(name)), "{attacked:?}");
+    assert!(attacked.len() >= 27, "{attacked:?}");
+    assert!(
+        ["adyen", "discord", "paypal", "sendgrid"].iter().all(|name| attacked.contains(name)),
+        "{attacked:?}"
+    );
 }
 
 #[test]

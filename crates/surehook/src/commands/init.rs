@@ -52,9 +52,11 @@ macro_rules! guides {
 }
 
 guides! {
-    "calendly", "chatwoot", "discord", "evolution-api", "evolution-go", "evonexus", "generic", "github",
-    "gitlab", "hubspot", "linear", "mercado-pago", "n8n", "paypal", "shopify", "slack", "square",
-    "standard-webhooks", "stripe", "telegram", "twilio", "typeform", "whatsapp-cloud", "zoom",
+    "adyen", "asana", "calendly", "chatwoot", "discord", "docusign", "evolution-api", "evolution-go",
+    "evonexus", "generic", "github", "gitlab", "hubspot", "intercom", "linear", "mercado-pago", "n8n",
+    "notion", "okta", "paypal", "sendgrid", "sentry", "shopify", "slack", "square",
+    "standard-webhooks", "stripe", "telegram", "trello", "twilio", "twitch", "typeform",
+    "whatsapp-cloud", "zoom",
 }
 
 pub(super) fn run(args: &InitArgs) -> Result<(), CliError> {

@@ -2,6 +2,7 @@
 
 use data_encoding::HEXLOWER;
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use http::Method;
 use serde_json::json;
 use sha2::Sha256;
 
@@ -142,4 +143,85 @@ async fn secret_header_is_not_forwarded() {
         assert_eq!(arrived.header("x-other"), "1", "{source}");
         assert!(!format!("{:?}", arrived.headers).contains(SECRET), "{source}");
     }
+}
+
+#[tokio::test]
+async fn checks_of_the_url_are_answered_and_are_no_events() {
+    let sink = Sink::ok().await;
+    let gateway = gateway("okta", &sink).await;
+    for preset in ["asana", "trello", "intercom"] {
+        let public_url = "https://hooks.example.com";
+        let spec = json!({
+            "name": preset, "provider": preset, "secrets": [SECRET], "public_url": public_url,
+        });
+        gateway.post("/sources", &spec).await.expect(201);
+    }
+    let challenge = [("x-okta-verification-challenge", &b"Me_rShK8JHsTnbyY"[..])];
+    let answered = gateway.request(Method::GET, "/in/in", &challenge, "").await.expect(200);
+    assert_eq!(answered.json(), json!({ "verification": "Me_rShK8JHsTnbyY" }));
+    assert_eq!(answered.header("content-type"), "application/json");
+    gateway.request(Method::GET, "/in/in", &[], "").await.expect(405);
+    gateway.request(Method::HEAD, "/in/in", &[], "").await.expect(405);
+
+    for preset in ["trello", "intercom"] {
+        let path = format!("/in/{preset}");
+        gateway.request(Method::HEAD, &path, &[], "").await.expect(200);
+        gateway.request(Method::GET, &path, &[], "").await.expect(405);
+        gateway.request(Method::POST, &path, &[], "{}").await.expect(401);
+    }
+
+    let secret = "b537207f20cbfa02357cf448134da559e8bd39d61597dcd5631b8012eae53e81";
+    let handshake = [("x-hook-secret", secret.as_bytes())];
+    let answered = gateway.request(Method::POST, "/in/asana", &handshake, "{}").await.expect(200);
+    assert_eq!((answered.header("x-hook-secret"), &*answered.text()), (secret, ""));
+    // The secret is echoed and not believed.
+    let events = r#"{"events":[{"action":"changed","resource":{"gid":"1"}}]}"#;
+    let signature = hex(secret, events);
+    let refused = gateway.send_webhook("asana", &[("x-hook-signature", &signature)], events).await;
+    assert_eq!(refused.expect(401).code(), "mismatch");
+    let signature = hex(SECRET, events);
+    let signed = [("x-hook-signature", signature.as_str())];
+    gateway.send_webhook("asana", &signed, events).await.expect(200);
+    assert_eq!(gateway.stats().await["total"], 1);
+}
+
+#[tokio::test]
+async fn token_that_notion_sends_is_kept_for_an_operator_to_read() {
+    const TOKEN: &str = "secret_tMrlL1qK5vuQAh1b6cZGhFChZTSYJlce98V0pYn7yBl";
+    let sink = Sink::ok().await;
+    let gateway = gateway("notion", &sink).await;
+    let body = json!({ "verification_token": TOKEN }).to_string();
+    let signature = format!("sha256={}", hex(TOKEN, &body));
+    let signed = [("x-notion-signature", signature.as_str())];
+
+    assert_eq!(gateway.send_webhook("in", &signed, body.clone()).await.expect(200).text(), "");
+
+    let kept = gateway.list("/quarantine?source=in").await;
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    let id = kept[0]["id"].as_str().unwrap();
+    let shown = gateway.cli(&["quarantine", "show", id]).await;
+    assert!(!shown.stdout.contains(TOKEN) && shown.stdout.contains("•••"), "{shown:?}");
+    let shown = gateway.cli(&["quarantine", "show", id, "--exact"]).await;
+    assert!(shown.stdout.contains(&body), "{shown:?}");
+    let viewer = gateway.create_token("viewer").await;
+    let exact = format!("/quarantine/{id}?exact=true");
+    gateway.api_as(&viewer, Method::GET, &exact, None).await.expect(403);
+    let operator = gateway.create_token("operator").await;
+    gateway.api_as(&operator, Method::GET, &exact, None).await.expect(200);
+
+    // With the token as the secret, the request verifies and is no event.
+    let spec = json!({ "name": "in", "provider": "notion", "secrets": [TOKEN] });
+    gateway.put("/sources/in", &spec).await.expect(200);
+    let released = gateway.cli(&["quarantine", "release", "--source", "in"]).await;
+    assert!(released.code == Some(0), "{released:?}");
+    assert_eq!(gateway.list("/quarantine?source=in").await, Vec::<serde_json::Value>::new());
+    assert_eq!(gateway.send_webhook("in", &signed, body).await.expect(200).text(), "");
+    assert_eq!(gateway.stats().await["total"], 0);
+
+    let event = r#"{"id":"e1","type":"page.created","entity":{"id":"p1"}}"#;
+    gateway.send_webhook("in", &[("x-notion-signature", "sha256=00")], event).await.expect(401);
+    let signature = format!("sha256={}", hex(TOKEN, event));
+    let signed = [("x-notion-signature", signature.as_str())];
+    let stored = gateway.send_webhook("in", &signed, event).await.expect(200).event_id();
+    assert_eq!(gateway.event(&stored).await["kind"], "page.created");
 }

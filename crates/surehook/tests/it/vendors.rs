@@ -240,6 +240,42 @@ fn paypal_library_and_verifier_accept_the_same_webhooks() {
     }
 }
 
+/// Standard webhooks are signed within the body, which the other test does not do.
+#[test]
+fn adyen_libraries_and_verifier_accept_the_same_items() {
+    if !Tool::Vendors.is_available() {
+        return;
+    }
+    const BODY: &str =
+        include_str!("../../../../testdata/payloads/adyen.authorisation_and_refund.json");
+    let key = "44782DEF547AAA06C910C43932B1EB0C71FC68D9D0C057550C48EC2ACF6BA056";
+    let adyen = provider::find("adyen").unwrap();
+    let verifier = adyen.verifier(vec![Secret::new(key)]).unwrap();
+    let changes = [
+        ("", ""),
+        ("1130", "1131"),
+        ("EUR", "USD"),
+        ("REFUND", "CANCEL"),
+        ("pedido:42", "pedido:43"),
+        ("7914073381342299", "7914073381342290"),
+        ("TestMerchant", "OtherMerchant"),
+        ("true", "false"),
+    ];
+    for mut libraries in [VendorLibraries::python(), VendorLibraries::node()] {
+        for (from, to) in changes {
+            let body = BODY.replacen(from, to, 1).into_bytes();
+            let url = format!("{ORIGIN}/in/adyen");
+            let webhook = Webhook { url, headers: Vec::new(), body };
+            let headers = header_map(&webhook);
+            let request = incoming("adyen", &webhook, &headers);
+            let ours = verifier.verify(&request, Timestamp::default()).is_ok();
+            let theirs = libraries.verify("adyen", &key.into(), &webhook).is_ok();
+            let name = libraries.name("adyen");
+            assert_eq!((ours, theirs), (from.is_empty(), from.is_empty()), "{name}: {from}");
+        }
+    }
+}
+
 /// The verification of a source in the recipes of the documentation.
 fn documented_verifier(source: &str) -> Verifier {
     let page = include_str!("../../../../docs/guides/providers/generic.md");

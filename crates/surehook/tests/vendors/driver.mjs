@@ -4,10 +4,13 @@
 
 import { createInterface } from "node:readline";
 import { readFileSync } from "node:fs";
-import { randomUUID } from "node:crypto";
+import { createPrivateKey, createSign, randomUUID } from "node:crypto";
 
+import adyenApi from "@adyen/api-library";
 import { LinearWebhookClient } from "@linear/sdk/webhooks";
+import { signWebhookPayload, verifyWebhookSignature } from "@notionhq/client";
 import { Webhooks as OctokitWebhooks } from "@octokit/webhooks";
+import sendgridWebhook from "@sendgrid/eventwebhook";
 import "@shopify/shopify-api/adapters/web-api";
 import { ApiVersion, shopifyApi } from "@shopify/shopify-api";
 import { getHmac } from "@shopify/shopify-api/test-helpers";
@@ -37,6 +40,69 @@ const github = {
   },
   verify: (call) =>
     new OctokitWebhooks({ secret: call.secret }).verify(call.text, call.headers["x-hub-signature-256"]),
+};
+
+// ---- adyen ---------------------------------------------------------------------------------------
+// Standard webhooks carry a signature in each item, the others one in a header.
+
+const adyenValidator = new adyenApi.hmacValidator();
+
+const adyen = {
+  library: "@adyen/api-library",
+  sign: (call) => ({ headers: { hmacsignature: adyenValidator.calculateHmac(call.text, call.secret) } }),
+  verify: (call) => {
+    const signature = call.headers.hmacsignature;
+    if (signature !== undefined) return adyenValidator.validateHMACSignature(call.secret, signature, call.text);
+    const items = JSON.parse(call.text).notificationItems;
+    return items.every((item) => adyenValidator.validateHMAC(item.NotificationRequestItem, call.secret));
+  },
+};
+
+// ---- notion --------------------------------------------------------------------------------------
+
+const notion = {
+  library: "@notionhq/client",
+  sign: async (call) => {
+    const signature = await signWebhookPayload({ body: call.text, verificationToken: call.secret });
+    return { headers: { "x-notion-signature": signature } };
+  },
+  verify: (call) =>
+    verifyWebhookSignature({
+      body: call.text,
+      signature: call.headers["x-notion-signature"],
+      verificationToken: call.secret,
+    }),
+};
+
+// ---- sendgrid ------------------------------------------------------------------------------------
+// Its library only verifies; Node signs. `secret` is {"public_key"}, and "private_key" to sign with, both
+// in base64.
+
+const sendgrid = {
+  library: "@sendgrid/eventwebhook",
+  sign: (call) => {
+    const key = createPrivateKey({
+      key: Buffer.from(call.secret.private_key, "base64"),
+      format: "der",
+      type: "pkcs8",
+    });
+    const signature = createSign("sha256").update(seconds(call)).update(call.body).sign(key, "base64");
+    return {
+      headers: {
+        "x-twilio-email-event-webhook-signature": signature,
+        "x-twilio-email-event-webhook-timestamp": seconds(call),
+      },
+    };
+  },
+  verify: (call) => {
+    const webhook = new sendgridWebhook.EventWebhook();
+    return webhook.verifySignature(
+      webhook.convertPublicKeyToECDSA(call.secret.public_key),
+      call.text,
+      call.headers["x-twilio-email-event-webhook-signature"],
+      call.headers["x-twilio-email-event-webhook-timestamp"],
+    );
+  },
 };
 
 // ---- linear --------------------------------------------------------------------------------------
@@ -233,11 +299,14 @@ const twilioVendor = {
 // ---- one line at a time --------------------------------------------------------------------------
 
 const vendors = {
+  adyen,
   discord,
   "evolution-api": evolution,
   github,
   linear,
   "mercado-pago": mercadoPago,
+  notion,
+  sendgrid,
   shopify,
   slack,
   "standard-webhooks": standard("standardwebhooks", Webhook, "webhook"),

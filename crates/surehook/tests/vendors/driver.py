@@ -15,6 +15,7 @@ No signature is computed here: where a library cannot sign, the response is {"un
 Header names are lower case. `secret` is the vendor's secret: a text, or an object with several parts.
 """
 
+import asyncio
 import base64
 import contextlib
 import importlib.metadata
@@ -27,6 +28,7 @@ from urllib.parse import parse_qs, parse_qsl, urlsplit, urlunsplit
 
 import jwt
 import razorpay
+from Adyen import util as adyen_util
 from discord_interactions import verify_key
 from hubspot.utils.signature import Signature
 from mercadopago.webhook import WebhookSignatureValidator
@@ -42,6 +44,7 @@ from standardwebhooks import Webhook
 from stripe import WebhookSignature
 from svix.webhooks import Webhook as SvixWebhook
 from twilio.request_validator import RequestValidator
+from twitchAPI.eventsub.webhook import EventSubWebhook
 
 
 class Call:
@@ -107,6 +110,50 @@ def slack_sign(call):
 
 def slack_verify(call):
     return SignatureVerifier(call.secret).is_valid_request(call.body, call.headers)
+
+
+# ---- adyen -----------------------------------------------------------------------------------------
+# Standard webhooks carry a signature in each item, the others one in a header.
+
+
+def adyen_sign(call):
+    signature = adyen_util.generate_payload_sig(call.body, call.secret)
+    return {"headers": {"hmacsignature": signature.decode()}}
+
+
+def adyen_verify(call):
+    if "hmacsignature" in call.headers:
+        return adyen_util.is_valid_hmac_payload(
+            call.headers["hmacsignature"], call.secret, call.body
+        )
+    # The function looks at the first item only.
+    items = json.loads(call.body)["notificationItems"]
+    return all(
+        adyen_util.is_valid_hmac_notification({"notificationItems": [item]}, call.secret)
+        for item in items
+    )
+
+
+# ---- twitch ----------------------------------------------------------------------------------------
+# Twitch has no library of its own; this is a widely used one. It only verifies.
+
+
+class TwitchRequest:
+    """A request in the shape of aiohttp, which the library expects."""
+
+    def __init__(self, call):
+        self.headers = {name.title(): value for name, value in call.headers.items()}
+        self.call = call
+
+    async def text(self):
+        return self.call.text
+
+
+def twitch_verify(call):
+    # Without its constructor, which starts a client of Twitch's API.
+    hook = object.__new__(EventSubWebhook)
+    hook.secret = call.secret
+    return asyncio.run(hook._verify_signature(TwitchRequest(call)))
 
 
 # ---- paddle ----------------------------------------------------------------------------------------
@@ -329,6 +376,7 @@ def evolution_verify(call):
 
 # Each vendor: the package, how it signs (or None), how it verifies.
 VENDORS = {
+    "adyen": ("Adyen", adyen_sign, adyen_verify),
     "discord": ("discord-interactions", discord_sign, discord_verify),
     "evolution-api": ("PyJWT", evolution_sign, evolution_verify),
     "hubspot": ("hubspot-api-client", hubspot_sign, hubspot_verify),
@@ -342,6 +390,7 @@ VENDORS = {
     "stripe": ("stripe", stripe_sign, stripe_verify),
     "svix": ("svix", *standard(SvixWebhook, "svix")),
     "twilio": ("twilio", twilio_sign, twilio_verify),
+    "twitch": ("twitchAPI", None, twitch_verify),
     "whatsapp-cloud": ("pywa", None, whatsapp_verify),
 }
 

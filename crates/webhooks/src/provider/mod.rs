@@ -19,6 +19,8 @@ macro_rules! sample {
     };
 }
 
+mod adyen;
+mod asana;
 mod calendly;
 mod chatwoot;
 mod discord;
@@ -31,10 +33,13 @@ mod gitlab;
 mod hubspot;
 mod mercado_pago;
 mod message_status;
+mod notion;
+mod okta;
 mod paypal;
 mod presets;
 mod raw_json;
 mod secret_path;
+mod sendgrid;
 mod slack;
 mod standard_webhooks;
 mod telegram;
@@ -43,6 +48,7 @@ mod testing;
 #[cfg(test)]
 mod tests;
 mod twilio;
+mod twitch;
 mod whatsapp_cloud;
 mod zoom;
 
@@ -97,9 +103,12 @@ macro_rules! presets {
 }
 
 presets! {
+    Adyen = adyen::ADYEN,
+    Asana = asana::ASANA,
     Calendly = calendly::CALENDLY,
     Chatwoot = chatwoot::CHATWOOT,
     Discord = discord::DISCORD,
+    Docusign = presets::DOCUSIGN,
     EvolutionApi = evolution_api::EVOLUTION_API,
     EvolutionGo = evolution_go::EVOLUTION_GO,
     EvoNexus = presets::EVONEXUS,
@@ -107,17 +116,24 @@ presets! {
     GitHub = github::GITHUB,
     GitLab = gitlab::GITLAB,
     HubSpot = hubspot::HUBSPOT,
+    Intercom = presets::INTERCOM,
     Linear = presets::LINEAR,
     MercadoPago = mercado_pago::MERCADO_PAGO,
     N8n = presets::N8N,
+    Notion = notion::NOTION,
+    Okta = okta::OKTA,
     PayPal = paypal::PAYPAL,
+    SendGrid = sendgrid::SENDGRID,
+    Sentry = presets::SENTRY,
     Shopify = presets::SHOPIFY,
     Slack = slack::SLACK,
     Square = presets::SQUARE,
     StandardWebhooks = standard_webhooks::STANDARD_WEBHOOKS,
     Stripe = presets::STRIPE,
     Telegram = telegram::TELEGRAM,
+    Trello = presets::TRELLO,
     Twilio = twilio::TWILIO,
+    Twitch = twitch::TWITCH,
     Typeform = presets::TYPEFORM,
     WhatsAppCloud = whatsapp_cloud::WHATSAPP_CLOUD,
     Zoom = zoom::ZOOM,

@@ -8,16 +8,17 @@ use std::{sync::LazyLock, time::Duration};
 use surehook_types::time::HumanDuration;
 
 use super::{
-    EventKey, EventPart, JSON, JSON_UTF8, ParsedRequest, Provider, SampleEvent,
+    BODY_BYTES_CEILING, EventKey, EventPart, HandshakeKind, JSON, JSON_UTF8, ParsedRequest,
+    Provider, RefusalPolicy, SampleEvent, answer_head,
     fields::{EventReader, EventTemplate},
 };
 use crate::{
     attribute::AttributeName::{
-        Account, Email, Error, MessageId, Object, Phone, ProviderStatus, User,
+        Account, Conversation, Email, Error, MessageId, Object, Phone, ProviderStatus, User,
     },
     key::JsonPointer,
     request::IncomingRequest,
-    verify::{HeaderNames, HmacSpec, SignatureEncoding, Verifier},
+    verify::{HeaderNames, HmacAlgorithm, HmacSpec, SignatureEncoding, Verifier},
 };
 
 const DAY_SECS: u64 = 86_400;
@@ -31,6 +32,135 @@ pub(super) static GENERIC: Provider = Provider {
     )],
     ..Provider::DEFAULT
 };
+
+/// Docusign Connect: a signature in base64 for each HMAC key of the account, each in a header of its own.
+// https://developers.docusign.com/platform/webhooks/connect/validate
+pub(super) static DOCUSIGN: Provider = Provider {
+    name: "docusign",
+    // The key is the text that Docusign shows, not what it decodes to.
+    verifier: |secrets| {
+        let names = DOCUSIGN_SIGNATURES.iter().map(|name| (*name).to_owned()).collect();
+        let spec = HmacSpec {
+            header: HeaderNames::Several(names),
+            encoding: SignatureEncoding::Base64,
+            ..HmacSpec::new(DOCUSIGN_SIGNATURES[0])
+        };
+        Verifier::hmac_in_any_header(&spec, &secrets)
+    },
+    signature_headers: DOCUSIGN_SIGNATURES,
+    retry_members: &["retryCount"],
+    // Documents may be part of the body.
+    max_body_bytes: Some(BODY_BYTES_CEILING),
+    // Docusign retries for days; the schedule depends on the account.
+    dedup_window: HumanDuration::from_secs(16 * DAY_SECS),
+    parse_request: |request, _| DOCUSIGN_EVENT.parse(request),
+    samples: &[
+        docusign_sample(
+            "envelope-completed",
+            r#"{"event":"envelope-completed","apiVersion":"v2.1","uri":"/restapi/v2.1/accounts/61fc0ef2-3d72-4a4b-9f8a-6b1d7b1e1a52/envelopes/{{uuid}}","retryCount":0,"configurationId":10418598,"generatedDateTime":"{{now_iso}}","data":{"accountId":"61fc0ef2-3d72-4a4b-9f8a-6b1d7b1e1a52","userId":"0d47dfb2-2f23-4d4e-ae29-6c5a2a2a9f16","envelopeId":"{{uuid}}","envelopeSummary":{"status":"completed","emailSubject":"Contract","envelopeId":"{{uuid}}","sender":{"userName":"Ana Souza","email":"ana.souza@example.com"}}}}"#,
+        ),
+        docusign_sample(
+            "recipient-completed",
+            r#"{"event":"recipient-completed","apiVersion":"v2.1","uri":"/restapi/v2.1/accounts/61fc0ef2-3d72-4a4b-9f8a-6b1d7b1e1a52/envelopes/{{uuid}}","retryCount":0,"configurationId":10418598,"generatedDateTime":"{{now_iso}}","data":{"accountId":"61fc0ef2-3d72-4a4b-9f8a-6b1d7b1e1a52","userId":"0d47dfb2-2f23-4d4e-ae29-6c5a2a2a9f16","envelopeId":"{{uuid}}","recipientId":"1"}}"#,
+        ),
+    ],
+    ..Provider::DEFAULT
+};
+
+/// Docusign numbers them; an account with more than ten keys in use is not expected.
+const DOCUSIGN_SIGNATURES: &[&str] = &[
+    "x-docusign-signature-1",
+    "x-docusign-signature-2",
+    "x-docusign-signature-3",
+    "x-docusign-signature-4",
+    "x-docusign-signature-5",
+    "x-docusign-signature-6",
+    "x-docusign-signature-7",
+    "x-docusign-signature-8",
+    "x-docusign-signature-9",
+    "x-docusign-signature-10",
+];
+
+/// Messages have no id. An event may happen twice, so its time is part of the key.
+static DOCUSIGN_EVENT: EventReader = EventReader::new(&EventTemplate {
+    kind: &["{/event}"],
+    key: &["docusign:{/configurationId|-}:{/data/envelopeId}:{/event}:{/data/recipientId|-}\
+            :{/generatedDateTime}"],
+    key_label: "docusign:envelopeId:event:time",
+    ordering_key: &["{/data/envelopeId}"],
+    attributes: &[
+        (Object, &["/data/envelopeId"]),
+        (ProviderStatus, &["/data/envelopeSummary/status"]),
+        (Email, &["/data/envelopeSummary/sender/email"]),
+        (User, &["/data/userId"]),
+        (Account, &["/data/accountId"]),
+    ],
+    ..EventTemplate::EMPTY
+});
+
+const fn docusign_sample(kind: &'static str, body: &'static str) -> SampleEvent {
+    let headers = &[("content-type", "application/json"), ("x-authorization-digest", "HMACSHA256")];
+    SampleEvent::new(kind, headers, body)
+}
+
+/// Intercom: SHA-1 over the body, by the client secret of the app.
+// https://developers.intercom.com/docs/webhooks/setting-up-webhooks
+pub(super) static INTERCOM: Provider = Provider {
+    name: "intercom",
+    verifier: |secrets| {
+        let spec = HmacSpec {
+            prefix: "sha1=".to_owned(),
+            algorithm: HmacAlgorithm::Sha1,
+            ..HmacSpec::new("x-hub-signature")
+        };
+        Verifier::hmac(spec, secrets)
+    },
+    signature_headers: &["x-hub-signature"],
+    retry_members: &["delivery_attempts", "delivery_status", "delivered_at", "first_sent_at"],
+    // Throttled notifications are delayed by up to two hours; a subscription is suspended after a week.
+    dedup_window: HumanDuration::from_secs(8 * DAY_SECS),
+    // One retry.
+    on_refusal: RefusalPolicy::Keep,
+    handshake: HandshakeKind::Automatic,
+    answer_handshake: answer_head,
+    parse_request: |request, _| {
+        let found = INTERCOM_EVENT.read(request);
+        let is_ping = found.get("/topic") == Some("ping");
+        ParsedRequest::single(EventPart { is_ping, ..found.event() })
+    },
+    samples: &[
+        SampleEvent::json(
+            "conversation.user.created",
+            r#"{"type":"notification_event","app_id":"a86dr8yl","data":{"type":"notification_event_data","item":{"type":"conversation","id":"1{{number}}","state":"open","source":{"type":"conversation","body":"<p>Is it still there?</p>","author":{"type":"user","id":"5ba682d2","email":"ana.souza@example.com"}}}},"id":"notif_{{uuid}}","topic":"conversation.user.created","delivery_status":"pending","delivery_attempts":1,"delivered_at":0,"first_sent_at":{{now}},"created_at":{{now}}}"#,
+        ),
+        SampleEvent::json(
+            "contact.user.created",
+            r#"{"type":"notification_event","app_id":"a86dr8yl","data":{"type":"notification_event_data","item":{"type":"contact","id":"66{{id}}","role":"user","email":"ana.souza@example.com","phone":"+{{phone}}"}},"id":"notif_{{uuid}}","topic":"contact.user.created","delivery_status":"pending","delivery_attempts":1,"delivered_at":0,"first_sent_at":{{now}},"created_at":{{now}}}"#,
+        ),
+        SampleEvent::json(
+            "ping",
+            r#"{"type":"notification_event","app_id":"a86dr8yl","data":{"type":"notification_event_data","item":{"type":"ping","message":"something something interzen"}},"id":null,"topic":"ping","delivery_status":null,"delivery_attempts":1,"delivered_at":0,"first_sent_at":{{now}},"created_at":{{now}}}"#,
+        ),
+    ],
+    ..Provider::DEFAULT
+};
+
+static INTERCOM_EVENT: EventReader = EventReader::new(&EventTemplate {
+    kind: &["{/topic}"],
+    key: &["intercom:{/app_id}:{/id}"],
+    key_label: "intercom:id",
+    ordering_key: &["{/data/item/id}"],
+    attributes: &[
+        (Account, &["/app_id"]),
+        (Object, &["/data/item/id"]),
+        (Conversation, &["/data/item/conversation_id"]),
+        (Email, &["/data/item/email", "/data/item/source/author/email"]),
+        (Phone, &["/data/item/phone"]),
+        (User, &["/data/item/external_id", "/data/item/source/author/id"]),
+        (ProviderStatus, &["/data/item/state"]),
+    ],
+    ..EventTemplate::EMPTY
+});
 
 macro_rules! linear_sample {
     ($thing:literal, $action:literal) => {
@@ -89,6 +219,67 @@ static LINEAR_EVENT: EventReader = EventReader::new(&EventTemplate {
         (User, &["/actor/id"]),
         (Email, &["/actor/email"]),
         (Account, &["/organizationId"]),
+    ],
+    ..EventTemplate::EMPTY
+});
+
+macro_rules! sentry_sample {
+    ($resource:literal, $action:literal, $body:literal) => {
+        SampleEvent::new(
+            concat!($resource, ".", $action),
+            &[
+                ("content-type", "application/json"),
+                ("request-id", "{{id}}"),
+                ("sentry-hook-resource", $resource),
+                ("sentry-hook-timestamp", "{{now}}"),
+            ],
+            $body,
+        )
+    };
+}
+
+/// Sentry's integration platform: signed over the body by the client secret; resource, request id and time
+/// are in headers that are not signed.
+// https://docs.sentry.io/organization/integrations/integration-platform/webhooks/
+pub(super) static SENTRY: Provider = Provider {
+    name: "sentry",
+    verifier: |secrets| Verifier::hmac(HmacSpec::new("sentry-hook-signature"), secrets),
+    signature_headers: &["sentry-hook-signature"],
+    // A request that timed out is sent again under another request id: the replay guard recognizes it.
+    dedup_window: HumanDuration::from_secs(DAY_SECS),
+    parse_request: |request, _| SENTRY_EVENT.parse(request),
+    samples: &[
+        sentry_sample!(
+            "issue",
+            "created",
+            r#"{"action":"created","installation":{"uuid":"7a485448-a9e2-4c85-8a3c-4f44175783c9"},"data":{"issue":{"id":"1{{number}}","shortId":"LOJA-{{number}}","title":"TypeError: undefined is not a function","level":"error","status":"unresolved","project":{"id":"1","slug":"loja"}}},"actor":{"type":"application","id":"sentry","name":"Sentry"}}"#
+        ),
+        sentry_sample!(
+            "issue",
+            "resolved",
+            r#"{"action":"resolved","installation":{"uuid":"7a485448-a9e2-4c85-8a3c-4f44175783c9"},"data":{"issue":{"id":"1{{number}}","shortId":"LOJA-{{number}}","title":"TypeError: undefined is not a function","level":"error","status":"resolved","project":{"id":"1","slug":"loja"}}},"actor":{"type":"user","id":789,"name":"Ana Souza"}}"#
+        ),
+        sentry_sample!(
+            "event_alert",
+            "triggered",
+            r#"{"action":"triggered","installation":{"uuid":"7a485448-a9e2-4c85-8a3c-4f44175783c9"},"data":{"event":{"event_id":"e4874d664c3540c1a32eab185f12c5ab","issue_id":"1{{number}}","level":"error","title":"TypeError: undefined is not a function"},"triggered_rule":"Very important alert rule"},"actor":{"type":"application","id":"sentry","name":"Sentry"}}"#
+        ),
+    ],
+    ..Provider::DEFAULT
+};
+
+static SENTRY_EVENT: EventReader = EventReader::new(&EventTemplate {
+    kind: &["{sentry-hook-resource}.{/action}", "{/action}"],
+    key: &["sentry:{/installation/uuid|-}:{request-id}"],
+    key_label: "sentry:request-id",
+    ordering_key: &["{/data/issue/id|/data/event/issue_id|/data/error/issue_id|/data/issue_id}"],
+    attributes: &[
+        (Account, &["/installation/uuid"]),
+        (Object, &["/data/issue/id", "/data/issue/shortId", "/data/event/issue_id"]),
+        (Object, &["/data/event/event_id", "/data/error/event_id"]),
+        (Object, &["/data/error/issue_id", "/data/issue_id"]),
+        (ProviderStatus, &["/data/issue/status"]),
+        (User, &["/actor/id"]),
     ],
     ..EventTemplate::EMPTY
 });
@@ -259,6 +450,53 @@ static STRIPE_EVENT: EventReader = EventReader::new(&EventTemplate {
         (Email, &["/data/object/customer_email", "/data/object/receipt_email"]),
         (Email, &["/data/object/customer_details/email", "/data/object/email"]),
         (Error, &["/data/object/last_payment_error/code"]),
+    ],
+    ..EventTemplate::EMPTY
+});
+
+/// Trello: SHA-1 over the body and the URL, exactly as it was registered.
+// https://developer.atlassian.com/cloud/trello/guides/rest-api/webhooks/
+pub(super) static TRELLO: Provider = Provider {
+    name: "trello",
+    verifier: |secrets| {
+        let spec = HmacSpec {
+            template: "{body}{url}".to_owned(),
+            encoding: SignatureEncoding::Base64,
+            algorithm: HmacAlgorithm::Sha1,
+            ..HmacSpec::new("x-trello-webhook")
+        };
+        Verifier::hmac(spec, secrets)
+    },
+    signature_headers: &["x-trello-webhook"],
+    dedup_window: HumanDuration::from_secs(DAY_SECS),
+    // Three retries within minutes: a wrong secret must not lose events.
+    on_refusal: RefusalPolicy::Keep,
+    handshake: HandshakeKind::Automatic,
+    answer_handshake: answer_head,
+    parse_request: |request, _| TRELLO_EVENT.parse(request),
+    samples: &[
+        SampleEvent::json(
+            "updateCard",
+            r#"{"model":{"id":"4d5ea62fd76aa1136000000c","name":"Loja"},"action":{"id":"51f9424bcd6e0{{number}}","idMemberCreator":"4fc78a59a885233f4b349bd9","type":"updateCard","date":"{{now_iso}}","data":{"board":{"name":"Loja","id":"4d5ea62fd76aa1136000000c"},"card":{"idShort":1458,"name":"Ship order","id":"51a79e72dbb7e23c7c00{{number}}","closed":true},"old":{"closed":false}}},"webhook":{"id":"63ae","idModel":"4d5ea62fd76aa1136000000c","active":true}}"#,
+        ),
+        SampleEvent::json(
+            "commentCard",
+            r#"{"model":{"id":"4d5ea62fd76aa1136000000c","name":"Loja"},"action":{"id":"51f9424bcd6e1{{number}}","idMemberCreator":"4fc78a59a885233f4b349bd9","type":"commentCard","date":"{{now_iso}}","data":{"board":{"name":"Loja","id":"4d5ea62fd76aa1136000000c"},"card":{"idShort":1458,"name":"Ship order","id":"51a79e72dbb7e23c7c00{{number}}"},"text":"On its way"}}}"#,
+        ),
+    ],
+    ..Provider::DEFAULT
+};
+
+/// Several webhooks may report one action, each for its own model.
+static TRELLO_EVENT: EventReader = EventReader::new(&EventTemplate {
+    kind: &["{/action/type}"],
+    key: &["trello:{/model/id|-}:{/action/id}"],
+    key_label: "trello:action",
+    ordering_key: &["{/action/data/card/id|/action/data/board/id|/model/id}"],
+    attributes: &[
+        (Object, &["/action/data/card/id", "/action/data/board/id"]),
+        (User, &["/action/idMemberCreator"]),
+        (Account, &["/model/id"]),
     ],
     ..EventTemplate::EMPTY
 });

@@ -148,6 +148,31 @@ pub(super) fn split_array(
     Some(items.iter().map(part).collect())
 }
 
+/// One event for each item of `list`, an array somewhere in the body as written there; `None` if it is
+/// no array or too long. The body of each event is the request with that item alone in the list, all other
+/// bytes as written; a single item keeps the body unchanged.
+pub(super) fn split_list(
+    body: &[u8],
+    list: &str,
+    read: impl Fn(&[u8]) -> EventPart,
+) -> Option<Vec<EventPart>> {
+    let items: Vec<&RawValue> = serde_json::from_str(list).ok()?;
+    let start = list.as_ptr().addr().checked_sub(body.as_ptr().addr())?;
+    let before = body.get(..start)?;
+    let after = body.get(start + list.len()..)?;
+    let is_single = items.len() == 1;
+    let envelope = before.len() + after.len();
+    if items.len() > EVENTS_MAX || (!is_single && items.len() * envelope > SPLIT_BYTES_MAX) {
+        return None;
+    }
+    let part = |item: &&RawValue| {
+        let text = item.get().as_bytes();
+        let body = (!is_single).then(|| Bytes::from([before, b"[", text, b"]", after].concat()));
+        EventPart { body, ..read(text) }
+    };
+    Some(items.iter().map(part).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -186,6 +211,33 @@ mod tests {
         let parts = |many| split_array(of(many).as_bytes(), |_| EventPart::default());
         assert_eq!(parts(EVENTS_MAX).map(|parts| parts.len()), Some(EVENTS_MAX));
         assert_eq!(parts(EVENTS_MAX + 1), None);
+    }
+
+    #[test]
+    fn each_item_of_a_nested_list_keeps_the_envelope() {
+        let split = |body: &str, list: &str| {
+            let start = body.find(list).unwrap();
+            let list = &body[start..start + list.len()];
+            let parts = split_list(body.as_bytes(), list, |_| EventPart::default())?;
+            let text =
+                |part: EventPart| part.body.map(|body| String::from_utf8(body.to_vec()).unwrap());
+            Some(parts.into_iter().map(text).collect::<Vec<_>>())
+        };
+        let two = r#"{"n":1.50, "data" : {"list": [ {"a":1} ,{"a" : "é"}], "x":[]}}"#;
+        assert_eq!(
+            split(two, r#"[ {"a":1} ,{"a" : "é"}]"#).unwrap(),
+            [
+                Some(r#"{"n":1.50, "data" : {"list": [{"a":1}], "x":[]}}"#.to_owned()),
+                Some(r#"{"n":1.50, "data" : {"list": [{"a" : "é"}], "x":[]}}"#.to_owned()),
+            ]
+        );
+        assert_eq!(split(r#"{"list":[ 1 ]}"#, "[ 1 ]").unwrap(), [None]);
+        assert_eq!(split(r#"{"list":[]}"#, "[]"), Some(Vec::new()));
+        assert_eq!(split(r#"{"list":7}"#, "7"), None);
+        let long = format!("[{}]", vec!["1"; EVENTS_MAX + 1].join(","));
+        assert_eq!(split(&format!(r#"{{"list":{long}}}"#), &long), None, "too many");
+        let large = format!(r#"{{"pad":"{}","list":[1,2]}}"#, "x".repeat(SPLIT_BYTES_MAX / 2));
+        assert_eq!(split(&large, "[1,2]"), None, "the copies of the envelope are too large");
     }
 
     #[test]

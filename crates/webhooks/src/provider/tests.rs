@@ -23,10 +23,18 @@ const STANDARD: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 /// Secrets for presets that require a format or have several schemes.
 const SECRETS: &[(&str, &[&str])] = &[
+    // Digits only: hexadecimal letters have two spellings.
+    ("adyen", &["44782540635438062910043932310071"]),
     ("discord", &["3f48c86836f8b4b5eea14c1900ba46d1a527fe19a98da5ba55934315f8a6e283"]),
     ("evolution-go", &["9f3c1a7e5b2d4f60"]),
     ("gitlab", &["gl-plain-token", STANDARD]),
     ("paypal", &["9XL90610J3647323C"]),
+    (
+        "sendgrid",
+        &[
+            "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE83T4O/n84iotIvIW4mdBgQ/7dAfSmpqIM8kF9mN1flpVKS3GRqe62gw+2fNNRaINXvVpiglSI8eNEc6wEA3F+g==",
+        ],
+    ),
     ("standard-webhooks", &[STANDARD]),
     ("telegram", &["tg_SECRET-1"]),
 ];
@@ -39,6 +47,7 @@ const BODY_NOT_SIGNED: &[(&str, Option<&str>)] = &[
     ("evolution-go", None),
     ("gitlab", Some("gl-plain-token")),
     ("mercado-pago", None),
+    ("okta", None),
     ("telegram", None),
 ];
 

@@ -365,6 +365,8 @@ enum TimestampLocation {
 #[derive(Debug)]
 pub(super) struct HmacVerifier {
     headers: Vec<HeaderName>,
+    /// Whether each header may have a valid signature, not only the first one present.
+    reads_all_headers: bool,
     prefix: Box<[u8]>,
     prefix_optional: bool,
     encoding: SignatureEncoding,
@@ -400,6 +402,11 @@ impl BodyTimestamp {
 }
 
 impl HmacVerifier {
+    /// Accepts a signature in any of the headers.
+    pub(super) fn with_all_headers(self) -> Self {
+        Self { reads_all_headers: true, ..self }
+    }
+
     /// Also checks the age of a time in the body, in seconds or milliseconds since 1970.
     pub(super) fn with_body_timestamp(self, pointer: &JsonPointer, max_age: Duration) -> Self {
         let mut set = JsonPointerSet::default();
@@ -418,6 +425,7 @@ impl HmacVerifier {
         }
         Ok(Self {
             headers: parse_header_names(&spec.header)?,
+            reads_all_headers: false,
             prefix: spec.prefix.as_bytes().into(),
             prefix_optional: spec.prefix_optional,
             encoding: spec.encoding,
@@ -542,6 +550,11 @@ impl VerificationScheme for HmacVerifier {
         let mut candidates = SignatureCandidates::new(self.algorithm.algorithm());
         let header = self.present_header(headers)?;
         let timestamp_param = self.read_signatures(headers, header, &mut candidates)?;
+        if self.reads_all_headers {
+            for other in self.headers.iter().filter(|other| *other != header) {
+                self.read_signatures(headers, other, &mut candidates)?;
+            }
+        }
         if candidates.seen == 0 {
             return Err(VerifyError::MissingSignature { header: header.clone() });
         }

@@ -439,6 +439,15 @@ impl Verifier {
         Self::new(&VerifySpec::Hmac(Box::new(spec)), secrets)
     }
 
+    /// A verifier for an HMAC whose headers each contain the signature by another key.
+    pub(crate) fn hmac_in_any_header(
+        spec: &HmacSpec,
+        secrets: &[Secret],
+    ) -> Result<Self, VerifySpecError> {
+        let scheme = HmacVerifier::new(spec, secrets)?.with_all_headers();
+        Ok(Self::from_scheme(secrets.len(), scheme))
+    }
+
     /// A verifier for an HMAC over a body that contains the time of sending at `pointer`.
     pub(crate) fn hmac_with_body_timestamp(
         spec: &HmacSpec,

@@ -19,14 +19,23 @@ pub(super) const PLAIN: &str = "a-shared-secret-of-32-characters";
 pub(super) const PRIVATE: &str = "9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60";
 pub(super) const PUBLIC: &str = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
 
+/// An HMAC key of Adyen: hexadecimal.
+const HEX: &str = "44782540635438062910043932310071";
+/// A key pair on the curve P-256, as `SendGrid` has them.
+const EC_PRIVATE: &str = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQg575v8Z2si2hInNAVNYxorv8+gmjlptLWkpsh6+vp4muhRANCAAR9EnZrq59Dd02BtlAc61XGr7veDsLUemvePHkxnC7NFOJXEeafPrxLuuHmfzI8i+PUJ7ZVojEZapQLDxphNJ4n";
+const EC_PUBLIC: &str = "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEfRJ2a6ufQ3dNgbZQHOtVxq+73g7C1Hpr3jx5MZwuzRTiVxHmnz68S7rh5n8yPIvj1Ce2VaIxGWqUCw8aYTSeJw==";
+
 /// The name of a vendor in the drivers, and the preset for its webhooks.
 pub(super) const VENDORS: &[(&str, &str)] = &[
+    ("adyen", "adyen"),
     ("discord", "discord"),
     ("evolution-api", "evolution-api"),
     ("github", "github"),
     ("hubspot", "hubspot"),
     ("linear", "linear"),
     ("mercado-pago", "mercado-pago"),
+    ("notion", "notion"),
+    ("sendgrid", "sendgrid"),
     ("shopify", "shopify"),
     ("slack", "slack"),
     ("square", "square"),
@@ -37,6 +46,7 @@ pub(super) const VENDORS: &[(&str, &str)] = &[
     ("svix", "standard-webhooks"),
     ("telegram", "telegram"),
     ("twilio", "twilio"),
+    ("twitch", "twitch"),
     ("whatsapp-cloud", "whatsapp-cloud"),
     ("zoom", "zoom"),
 ];
@@ -45,7 +55,9 @@ pub(super) const VENDORS: &[(&str, &str)] = &[
 pub(super) fn vendor_secret(vendor: &str) -> Value {
     match vendor {
         "standard-webhooks" | "svix" => WHSEC.into(),
+        "adyen" => HEX.into(),
         "discord" => json!({ "public_key": PUBLIC, "private_key": PRIVATE }),
+        "sendgrid" => json!({ "public_key": EC_PUBLIC, "private_key": EC_PRIVATE }),
         _ => PLAIN.into(),
     }
 }
@@ -54,7 +66,9 @@ pub(super) fn vendor_secret(vendor: &str) -> Value {
 pub(super) fn gateway_secret(preset: &str) -> &'static str {
     match preset {
         "gitlab" | "standard-webhooks" => WHSEC,
+        "adyen" => HEX,
         "discord" => PUBLIC,
+        "sendgrid" => EC_PUBLIC,
         _ => PLAIN,
     }
 }
@@ -67,7 +81,7 @@ pub(super) fn covers_body(vendor: &str) -> bool {
 /// Whether the gateway can sign as this vendor: not with only a public key, and not where the
 /// signature is part of the URL.
 pub(super) fn can_resign(preset: &str) -> bool {
-    !matches!(preset, "discord" | "paypal")
+    !matches!(preset, "discord" | "paypal" | "sendgrid")
 }
 
 /// A sample of a preset with its placeholders filled; `number` makes the event unique.

@@ -344,3 +344,199 @@ mod evonexus {
         );
     }
 }
+
+mod docusign {
+    use crate::provider::testing::{TestCall, assert_events, attribute_pairs};
+
+    const KEY: &str = "Zm9yIHRlc3Rpbmcgb25seTogYSBrZXkgb2YgMzIgYnl0ZXM=";
+
+    fn call() -> TestCall {
+        TestCall::new("docusign", KEY).body(r#"{"event":"envelope-completed"}"#).signed()
+    }
+
+    #[test]
+    fn a_signature_in_any_of_the_headers_is_accepted() {
+        let (first, second) = ("x-docusign-signature-1", "x-docusign-signature-2");
+        let other = TestCall::new("docusign", "the key of another listener")
+            .body(r#"{"event":"envelope-completed"}"#);
+        let signature = |call: &TestCall| call.signature().unwrap().headers[0].1.clone();
+        let (ours, theirs) = (signature(&call()), signature(&other));
+        let cases = [
+            ("one", call(), Ok(0)),
+            ("the first of two", call().header(second, &theirs), Ok(0)),
+            ("the second of two", call().header(first, &theirs).header(second, &ours), Ok(0)),
+            (
+                "the tenth alone",
+                call().without(first).header("x-docusign-signature-10", &ours),
+                Ok(0),
+            ),
+            ("beside one that is no signature", call().header(second, "x"), Ok(0)),
+            ("an older key", call().secrets(&["other", KEY]), Ok(1)),
+            ("another key", call().header(first, &theirs), Err("mismatch")),
+            ("another body", call().body("{}"), Err("mismatch")),
+            ("none", call().without(first), Err("missing_signature")),
+            ("not base64", call().header(first, "x"), Err("malformed")),
+        ];
+        for (name, call, expected) in cases {
+            assert_eq!(call.verify(), expected, "case: {name}");
+        }
+        call().assert_every_bit_counts(&[first]);
+    }
+
+    #[test]
+    fn key_includes_recipient_and_time() {
+        assert_events(
+            "docusign",
+            &[],
+            r#"
+            case | body | kind | key | ordering key
+            envelope | {"event":"envelope-sent","configurationId":7,"generatedDateTime":"t","data":{"envelopeId":"e1"}} | envelope-sent | docusign:7:e1:envelope-sent:-:t | e1
+            recipient | {"event":"recipient-completed","generatedDateTime":"t","data":{"envelopeId":"e1","recipientId":"2"}} | recipient-completed | docusign:-:e1:recipient-completed:2:t | e1
+            no time | {"event":"envelope-sent","data":{"envelopeId":"e1"}} | envelope-sent | - | e1
+            XML | <DocuSignEnvelopeInformation/> | - | - | -
+            "#,
+        );
+        let body = r#"{"data":{"accountId":"a","userId":"u","envelopeId":"e","envelopeSummary":{"status":"sent","sender":{"email":"ana@example.com"}}}}"#;
+        let expected =
+            ["object=e", "email=ana@example.com", "user=u", "account=a", "provider_status=sent"];
+        assert_eq!(attribute_pairs("docusign", &[], body), expected);
+    }
+}
+
+mod intercom {
+    use http::{HeaderMap, Method};
+
+    use crate::provider::{
+        HandshakeRequest, ProviderReply, find,
+        testing::{TestCall, assert_events, attribute_pairs, part, verify},
+    };
+
+    /// `printf '{}' | openssl dgst -sha1 -hmac client-secret-of-the-app`
+    #[test]
+    fn body_is_signed_with_sha1() {
+        let signed = [("x-hub-signature", "sha1=d423a2790a7f94b9eda6bfc7e400ccefa577fc9a")];
+        let check = |secret, body| verify("intercom", &[secret], &signed, body, 0).is_ok();
+        assert!(check("client-secret-of-the-app", "{}"));
+        assert!(!check("client-secret-of-the-app", "{ }") && !check("another", "{}"));
+        let call = TestCall::new("intercom", "client-secret-of-the-app").body("{}").signed();
+        call.assert_every_bit_counts(&[]);
+    }
+
+    #[test]
+    fn head_request_is_answered() {
+        for preset in ["intercom", "trello"] {
+            let answer = |method: &Method| {
+                let (headers, verify_token) = (&HeaderMap::new(), None);
+                let request =
+                    HandshakeRequest { method, query: None, headers, body: b"", verify_token };
+                find(preset).unwrap().answer_handshake(&request)
+            };
+            let accepted = Some(Ok(ProviderReply::empty(http::StatusCode::OK)));
+            assert_eq!(answer(&Method::HEAD), accepted, "{preset}");
+            assert_eq!((answer(&Method::GET), answer(&Method::POST)), (None, None), "{preset}");
+        }
+    }
+
+    #[test]
+    fn notifications_are_keyed_by_id() {
+        assert_events(
+            "intercom",
+            &[],
+            r#"
+            case | body | kind | key | ordering key
+            notification | {"id":"notif_1","app_id":"a","topic":"conversation.user.replied","data":{"item":{"id":"7"}}} | conversation.user.replied | intercom:a:notif_1 | 7
+            ping | {"id":null,"app_id":"a","topic":"ping"} | ping | - | -
+            not JSON | x | - | - | -
+            "#,
+        );
+        assert!(part("intercom", &[], r#"{"topic":"ping"}"#).is_ping);
+        assert!(!part("intercom", &[], r#"{"topic":"contact.created"}"#).is_ping);
+        let body =
+            r#"{"app_id":"a","data":{"item":{"id":"7","email":"ana@example.com","state":"open"}}}"#;
+        let expected = ["object=7", "email=ana@example.com", "account=a", "provider_status=open"];
+        assert_eq!(attribute_pairs("intercom", &[], body), expected);
+    }
+}
+
+mod sentry {
+    use crate::provider::testing::{TestCall, attribute_pairs, summary, verify};
+
+    /// `printf '{"action":"created"}' | openssl dgst -sha256 -hmac client-secret`
+    #[test]
+    fn body_is_signed_in_hex() {
+        let signed = [(
+            "sentry-hook-signature",
+            "1c20166a5a6576f55b72d626aefc22c6e73a252e1f4cc8e87dc0ede1cdf4b5bc",
+        )];
+        let check = |secret, body| verify("sentry", &[secret], &signed, body, 0).is_ok();
+        assert!(check("client-secret", r#"{"action":"created"}"#));
+        assert!(!check("client-secret", "{}") && !check("another", r#"{"action":"created"}"#));
+        let call = TestCall::new("sentry", "client-secret").body("{}").signed();
+        call.assert_every_bit_counts(&["sentry-hook-signature"]);
+    }
+
+    #[test]
+    fn resource_and_request_id_come_from_headers() {
+        let (id, resource) = (("request-id", "r1"), ("sentry-hook-resource", "issue"));
+        let issue =
+            r#"{"action":"created","installation":{"uuid":"i"},"data":{"issue":{"id":"7"}}}"#;
+        let alert = r#"{"action":"triggered","data":{"event":{"issue_id":"8"}}}"#;
+        let cases: [(_, &[_], _, _); 4] = [
+            ("issue", &[id, resource], issue, ["issue.created", "sentry:i:r1", "7"]),
+            ("no resource", &[id], alert, ["triggered", "sentry:-:r1", "8"]),
+            ("no id", &[resource], issue, ["issue.created", "-", "7"]),
+            ("not JSON", &[id], "x", ["-", "sentry:-:r1", "-"]),
+        ];
+        for (name, headers, body, expected) in cases {
+            assert_eq!(summary("sentry", headers, body), expected, "case: {name}");
+        }
+        assert_eq!(attribute_pairs("sentry", &[], issue), ["object=7", "account=i"]);
+    }
+}
+
+mod trello {
+    use crate::provider::testing::{TestCall, assert_events, attribute_pairs};
+
+    const SIGNATURE: &str = "x-trello-webhook";
+
+    /// `printf '{"action":{}}https://gw.test/in/trello' | openssl dgst -sha1 -hmac application-secret -binary | base64`
+    #[test]
+    fn body_and_url_are_signed() {
+        let url = "https://gw.test/in/trello";
+        let call = TestCall::new("trello", "application-secret").url(url).body(r#"{"action":{}}"#);
+        let good = call.header(SIGNATURE, "64STv/RMa84ucQXD4O5lfC1pnGg=");
+        let mut unknown = good.clone();
+        unknown.knows_origin = false;
+        let cases = [
+            ("good", good.clone(), Ok(0)),
+            ("another URL", good.clone().url("https://gw.test/in/other"), Err("mismatch")),
+            ("a query", good.clone().url(format!("{url}?a=1")), Err("mismatch")),
+            ("another body", good.clone().body("{}"), Err("mismatch")),
+            ("another secret", good.clone().secrets(&["other"]), Err("mismatch")),
+            ("no signature", good.clone().without(SIGNATURE), Err("missing_signature")),
+            ("no public URL", unknown, Err("unknown_address")),
+        ];
+        for (name, call, expected) in cases {
+            assert_eq!(call.verify(), expected, "case: {name}");
+        }
+        good.assert_every_bit_counts(&[SIGNATURE]);
+    }
+
+    #[test]
+    fn actions_are_keyed_by_model_and_id() {
+        assert_events(
+            "trello",
+            &[],
+            r#"
+            case | body | kind | key | ordering key
+            card | {"model":{"id":"m"},"action":{"id":"a","type":"updateCard","data":{"card":{"id":"c"},"board":{"id":"b"}}}} | updateCard | trello:m:a | c
+            board | {"model":{"id":"m"},"action":{"id":"a","type":"updateBoard","data":{"board":{"id":"b"}}}} | updateBoard | trello:m:a | b
+            no action | {"model":{"id":"m"}} | - | - | m
+            not JSON | x | - | - | -
+            "#,
+        );
+        let body =
+            r#"{"model":{"id":"m"},"action":{"idMemberCreator":"u","data":{"card":{"id":"c"}}}}"#;
+        assert_eq!(attribute_pairs("trello", &[], body), ["object=c", "user=u", "account=m"]);
+    }
+}

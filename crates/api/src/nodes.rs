@@ -62,12 +62,15 @@ pub struct NodeResponse {
     pub duties: Vec<Duty>,
 }
 
-/// A lane: the deliveries to one destination, with the node that makes them.
+/// A lane: the deliveries to one destination, or one of its shards, with the node that makes them.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[schemars(rename = "LaneOwner")]
 pub struct LaneOwnerResponse {
     pub destination: Name,
     pub destination_id: DestinationId,
+    /// Which of the destination's shards, from 1; absent if it has one lane.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shard: Option<u16>,
     /// Absent while no node owns the lane.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub owner: Option<NodeId>,
@@ -101,6 +104,9 @@ pub struct HandoverResponse {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<Name>,
     pub destination_id: DestinationId,
+    /// Which of the destination's shards, from 1; absent if it had one lane.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shard: Option<u16>,
     /// The owner before; absent for the first one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub from: Option<NodeId>,

@@ -61,7 +61,7 @@ use self::{
 };
 use crate::{
     alert::message::{AlertChannel, AlertChannelSpec, AlertChannelSpecError},
-    lane::{LaneConfig, OrderingSpec},
+    lane::{LaneConfig, OrderingSpec, SHARDS_MAX, Shard},
 };
 
 /// URL of the built-in inbox, which accepts everything and shows the latest deliveries.
@@ -112,6 +112,11 @@ pub struct DestinationSpec {
     #[serde(default = "default_concurrency")]
     #[schemars(range(min = 1, max = 1024))]
     pub concurrency: u32,
+    /// Lanes that share the deliveries, so that several nodes can deliver at once, 1 to 64. Each has its
+    /// part of `concurrency` and `rate`.
+    #[serde(default = "default_shards", skip_serializing_if = "is_default_shards")]
+    #[schemars(range(min = 1, max = SHARDS_MAX))]
+    pub shards: u16,
     /// Rate limit of attempts, such as `50/s`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rate: Option<Rate>,
@@ -161,6 +166,15 @@ fn default_concurrency() -> u32 {
     32
 }
 
+fn default_shards() -> u16 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_default_shards(shards: &u16) -> bool {
+    *shards == default_shards()
+}
+
 fn default_pause_after() -> u32 {
     5
 }
@@ -188,6 +202,12 @@ pub enum DestinationSpecError {
     Retry(#[from] RetrySpecError),
     #[error("concurrency must be between 1 and 1024")]
     Concurrency,
+    #[error("shards must be between 1 and {SHARDS_MAX}")]
+    Shards,
+    #[error(
+        "shards: each needs its part of {0}, and {1} cannot be divided among {2}; use at most {1} shards, or raise {0}"
+    )]
+    ShardsBeyond(&'static str, u32, u16),
     #[error("delay must be at most 30d")]
     Delay,
     #[error("order: {0}")]
@@ -261,6 +281,8 @@ pub struct Destination {
     pub retry: RetryPolicy,
     /// Concurrent attempts.
     pub concurrency: u32,
+    /// How many lanes share its deliveries.
+    pub shards: u16,
     pub lane: LaneConfig,
     /// Timeout of one attempt.
     pub timeout: Duration,
@@ -282,6 +304,14 @@ impl Destination {
     /// The message sender, if this is a messaging destination.
     pub fn sender(&self) -> Option<&MessageSender> {
         if let Transport::Channel(sender) = &self.transport { Some(sender) } else { None }
+    }
+
+    /// The destination as one of its lanes sees it: with its part of the limits.
+    #[must_use]
+    pub fn for_shard(mut self, shard: Shard) -> Self {
+        self.concurrency = shard.share().part_of(self.concurrency);
+        self.lane.shard = shard;
+        self
     }
 
     /// The policies that decide about retries.
@@ -326,6 +356,7 @@ impl DestinationSpec {
             alerts: None,
             retry: RetrySpec::default(),
             concurrency: default_concurrency(),
+            shards: default_shards(),
             rate: None,
             delay: None,
             order: None,
@@ -354,6 +385,7 @@ impl DestinationSpec {
         if !(1..=1024).contains(&self.concurrency) {
             return Err(DestinationSpecError::Concurrency);
         }
+        self.check_shards()?;
         if !(Duration::from_millis(100)..=Duration::from_secs(600)).contains(&self.timeout.0) {
             return Err(DestinationSpecError::Timeout);
         }
@@ -364,6 +396,7 @@ impl DestinationSpec {
             transport: self.build_transport(env)?,
             retry: self.retry.build()?,
             concurrency: self.concurrency,
+            shards: self.shards,
             lane: self.lane()?,
             timeout: self.timeout.0,
             sign_as: self.build_signer(&headers, env)?,
@@ -391,12 +424,30 @@ impl DestinationSpec {
             return Err(DestinationSpecError::Delay);
         }
         Ok(LaneConfig {
+            shard: Shard::WHOLE,
             rate: self.rate.or_else(|| self.kind.channel()?.pacing().per_number),
             delay,
             order: self.order.as_ref().map(OrderingSpec::build).transpose()?,
             circuit: self.circuit.build()?,
             pause_after: self.pause_after_config_failures,
         })
+    }
+
+    /// A lane without a part of a limit could start nothing, or would exceed the limit.
+    fn check_shards(&self) -> Result<(), DestinationSpecError> {
+        let shards = self.shards;
+        if !(1..=SHARDS_MAX).contains(&shards) {
+            return Err(DestinationSpecError::Shards);
+        }
+        if shards > 1 && !self.kind.can_have_shards() {
+            return Err(DestinationSpecError::NotForKind("shards", self.kind.as_str()));
+        }
+        let burst = self.rate.map(|rate| ("the burst of `rate`", rate.burst()));
+        let limits = [Some(("`concurrency`", self.concurrency)), burst];
+        match limits.into_iter().flatten().find(|(_, limit)| *limit < u32::from(shards)) {
+            Some((name, limit)) => Err(DestinationSpecError::ShardsBeyond(name, limit, shards)),
+            None => Ok(()),
+        }
     }
 
     fn build_transport(&self, env: Env<'_>) -> Result<Transport, DestinationSpecError> {

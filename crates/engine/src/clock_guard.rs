@@ -207,10 +207,10 @@ impl Engine {
     pub(crate) async fn watch_clock(&self) -> Result<Option<Duration>, StoreError> {
         let (change, saved) = self.shared.guard.observe();
         if let Some(step) = change.stepped_back {
-            let lanes = &self.registry.load().lanes;
-            lanes.values().for_each(|lane| lane.shorten_waits(step));
+            let registry = self.registry.load();
+            registry.all_lanes().for_each(|lane| lane.shorten_waits(step));
             self.store.shorten_waits(self.shared.clock.now(), step).await?;
-            lanes.values().for_each(|lane| lane.wake());
+            registry.all_lanes().for_each(|lane| lane.wake());
         }
         if let Some(saved) = saved {
             self.store.save_clock(saved).await?;

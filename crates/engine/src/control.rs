@@ -1,15 +1,17 @@
 //! Operations on destinations and deliveries while the gateway runs: pause, resume, probe, cancel.
 
-use std::sync::Arc;
-
-use surehook_core::store::{AttemptRow, CancelResult, LaneAction, LaneAnswer, StoreCounts};
+use futures_util::future::join_all;
+use surehook_core::{
+    lane::LaneId,
+    store::{AttemptRow, CancelResult, LaneAction, LaneAnswer, StoreCounts},
+};
 use surehook_retry::rate::Rate;
 use surehook_types::{
     ids::{DeliveryId, DestinationId},
     store_error::StoreError,
 };
 
-use crate::{Engine, lane::Lane, run_to_completion::RunToCompletion, waiters::WaiterResult};
+use crate::{Engine, run_to_completion::RunToCompletion, waiters::WaiterResult};
 
 /// Why an operation on a lane failed.
 #[derive(Debug, thiserror::Error)]
@@ -26,6 +28,13 @@ pub enum LaneError {
     NoAnswer,
     #[error("the node that delivers to this destination could not do this: {0}")]
     NotDone(String),
+    /// Its running attempts end before the new lanes begin.
+    #[error("the number of shards of this destination is being changed; try again in a moment")]
+    Changing,
+    #[error(
+        "each of the {shards} shards of this destination needs its part of the rate, but its burst is {burst}; add `burst {shards}` to the rate"
+    )]
+    BurstBelowShards { burst: u32, shards: u16 },
     /// Listeners must call the owner of the lane, which knows them.
     #[error("the deliveries of this destination are handed out by {0}; call that one")]
     OwnedElsewhere(String),
@@ -38,11 +47,7 @@ pub enum LaneError {
 }
 
 impl Engine {
-    pub(crate) fn lane(&self, destination: DestinationId) -> Result<Arc<Lane>, LaneError> {
-        self.registry.load().lanes.get(&destination).cloned().ok_or(LaneError::NoLane)
-    }
-
-    /// Whether another node may own the lane of this destination.
+    /// Whether other nodes may own all lanes of this destination.
     pub(crate) fn is_elsewhere(&self, destination: DestinationId) -> bool {
         let registry = self.registry.load();
         !self.shared.node.is_alone()
@@ -56,12 +61,7 @@ impl Engine {
         destination: DestinationId,
         reason: Option<String>,
     ) -> Result<(), LaneError> {
-        if self.is_elsewhere(destination) {
-            return self.ask_owner(destination, LaneAction::Pause { reason }).await.map(drop);
-        }
-        let lane = self.lane(destination)?;
-        let work = async move { lane.pause(reason).await };
-        Ok(RunToCompletion::new(work, &self.shared.tasks).await?)
+        self.act_on_lanes(destination, LaneAction::Pause { reason, automatic: false }).await
     }
 
     /// Resumes a destination; with a rate, its current backlog is drained no faster than that.
@@ -70,22 +70,61 @@ impl Engine {
         destination: DestinationId,
         rate: Option<Rate>,
     ) -> Result<(), LaneError> {
-        if self.is_elsewhere(destination) {
-            return self.ask_owner(destination, LaneAction::Resume { rate }).await.map(drop);
+        let shards = self.registry.load().shards(destination).unwrap_or(1);
+        if let Some(burst) = rate.map(|rate| rate.burst()).filter(|burst| *burst < shards.into()) {
+            return Err(LaneError::BurstBelowShards { burst, shards });
         }
-        let lane = self.lane(destination)?;
-        let work = async move { lane.resume(rate).await };
-        Ok(RunToCompletion::new(work, &self.shared.tasks).await?)
+        self.act_on_lanes(destination, LaneAction::Resume { rate }).await
+    }
+
+    /// Pauses or resumes all lanes of a destination, wherever they run.
+    async fn act_on_lanes(
+        &self,
+        destination: DestinationId,
+        action: LaneAction,
+    ) -> Result<(), LaneError> {
+        let action = &action;
+        let act = |id: LaneId| async move {
+            let local = self.registry.load().lane(id).cloned();
+            match local {
+                Some(lane) => {
+                    let work = lane.act(action.clone());
+                    Ok(RunToCompletion::new(work, &self.shared.tasks).await?)
+                }
+                None => self.ask_owner(id, action.clone()).await.map(drop),
+            }
+        };
+        let acted = join_all(self.lane_ids(destination)?.into_iter().map(act)).await;
+        acted.into_iter().collect()
+    }
+
+    /// The lanes of a destination. With the embedded store they all run here.
+    fn lane_ids(&self, destination: DestinationId) -> Result<Vec<LaneId>, LaneError> {
+        let registry = self.registry.load();
+        let local = registry.lanes_of(destination);
+        match registry.shards(destination) {
+            Some(shards) if !self.shared.node.is_alone() => {
+                Ok(LaneId::all(destination, shards).collect())
+            }
+            Some(_) if local.is_empty() => Err(LaneError::Changing),
+            None if local.is_empty() => Err(LaneError::NoLane),
+            Some(_) | None => Ok(local.iter().map(|lane| lane.id()).collect()),
+        }
     }
 
     /// Attempts the delivery that is due first, even if the destination is paused or its circuit open.
     pub async fn probe(&self, destination: DestinationId) -> Result<AttemptRow, LaneError> {
-        if self.is_elsewhere(destination) {
-            return self.probe_elsewhere(destination).await;
+        let local = self.registry.load().lanes_of(destination).first().cloned();
+        match local {
+            Some(lane) => {
+                let probed = RunToCompletion::new(lane.probe(), &self.shared.tasks).await?;
+                probed.ok_or(LaneError::NothingPending)
+            }
+            None => {
+                let lanes = self.lane_ids(destination)?;
+                self.probe_elsewhere(*lanes.first().ok_or(LaneError::NoLane)?).await
+            }
         }
-        let lane = self.lane(destination)?;
-        let probed = RunToCompletion::new(lane.probe(), &self.shared.tasks).await?;
-        probed.ok_or(LaneError::NothingPending)
     }
 
     /// Cancels a delivery that is not finished.
@@ -99,9 +138,9 @@ impl Engine {
         Ok(cancelled)
     }
 
-    async fn probe_elsewhere(&self, destination: DestinationId) -> Result<AttemptRow, LaneError> {
+    async fn probe_elsewhere(&self, lane: LaneId) -> Result<AttemptRow, LaneError> {
         let LaneAnswer::Probed { delivery, attempt } =
-            self.ask_owner(destination, LaneAction::Probe).await?
+            self.ask_owner(lane, LaneAction::Probe).await?
         else {
             return Err(LaneError::NothingPending);
         };

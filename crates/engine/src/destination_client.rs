@@ -54,6 +54,11 @@ impl PreparedDestination {
         let tls = tls::load_destination_tls(destination.tls.as_ref(), trust)?;
         Ok(Self { destination: Arc::new(destination), tls })
     }
+
+    /// The same destination as another value of it, such as one of its shards, sees it.
+    pub(crate) fn with_destination(&self, destination: Destination) -> Self {
+        Self { destination: Arc::new(destination), tls: self.tls.clone() }
+    }
 }
 
 #[derive(Debug)]

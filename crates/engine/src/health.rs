@@ -128,15 +128,14 @@ impl Engine {
     pub fn destination_health(&self, id: DestinationId) -> DestinationHealth {
         let readings = self.health.readings.load();
         let reading = readings.get(&id);
-        let local = self.registry.load().lanes.get(&id).cloned();
+        let registry = self.registry.load();
         let mut waiting = reading.map(|reading| reading.waiting).unwrap_or_default();
-        let lane = match &local {
-            Some(lane) => {
-                let queued = lane.queued() as u64;
-                waiting.waiting += queued;
-                waiting.due += queued;
-                Some(lane.current_state())
-            }
+        let lanes = registry.lanes_of(id).iter();
+        let queued = lanes.map(|lane| lane.queued() as u64).sum::<u64>();
+        waiting.waiting += queued;
+        waiting.due += queued;
+        let lane = match registry.first_lane(id) {
+            Some(lane) => Some(lane.current_state()),
             None => reading.and_then(|reading| reading.lane_elsewhere.clone()),
         };
         let window = reading.map(|reading| reading.window).unwrap_or_default();
@@ -184,16 +183,16 @@ impl Engine {
             let hours = self.store.list_destination_rollups(BucketWidth::Hour, since).await?;
             tracked.note_failures(&hours);
         }
-        let has_lanes_elsewhere = !self.shared.node.is_alone()
-            && registry.destinations.keys().any(|id| !registry.lanes.contains_key(id));
-        let mut lanes_elsewhere =
-            if has_lanes_elsewhere { self.store.load_lanes().await? } else { BTreeMap::new() };
+        let mut lanes_elsewhere = match registry.has_all_first_lanes() {
+            true => BTreeMap::new(),
+            false => self.store.load_lanes().await?,
+        };
         let mut readings = HashMap::with_capacity(tracked.by_id.len());
         for (id, destination) in &mut tracked.by_id {
             destination.history.forget_before(now - window - FINE_SPAN);
             self.follow_status(*id, destination, now).await?;
             self.look_up_last_error(destination).await?;
-            let lane_elsewhere = (!registry.lanes.contains_key(id))
+            let lane_elsewhere = (registry.first_lane(*id).is_none())
                 .then(|| lanes_elsewhere.remove(id).unwrap_or_default());
             let reading = DestinationReading {
                 since: destination.since,

@@ -10,12 +10,11 @@ use std::{
     time::Duration,
 };
 
-use surehook_core::store::{AttemptRow, LaneAction, LaneAnswer, LaneRequest, Signal};
-use surehook_types::{
-    ids::{DestinationId, LaneRequestId},
-    rng::new_id,
-    store_error::StoreError,
+use surehook_core::{
+    lane::LaneId,
+    store::{AttemptRow, LaneAction, LaneAnswer, LaneRequest, Signal},
 };
+use surehook_types::{ids::LaneRequestId, rng::new_id, store_error::StoreError};
 
 use crate::{Engine, LaneError, lane::Lane, lock::lock};
 
@@ -47,7 +46,7 @@ pub(crate) async fn answer_requests(engine: Arc<Engine>) {
         };
         for request in requests {
             // Of a lane that is just handed over, the next owner answers.
-            let Ok(lane) = engine.lane(request.destination) else { continue };
+            let Some(lane) = engine.registry.load().lane(request.lane).cloned() else { continue };
             if !lock(&running).insert(request.id) {
                 continue;
             }
@@ -69,9 +68,9 @@ impl Engine {
             Err(error) => LaneAnswer::Failed(error.to_string()),
         };
         match self.store.answer_lane_request(request.id, answer).await {
-            Ok(()) => self.shared.signals.publish(Signal::LaneRequested(request.destination)),
+            Ok(()) => self.shared.signals.publish(Signal::LaneRequested(request.lane.destination)),
             Err(error) => {
-                tracing::warn!(destination = %request.destination, %error, "could not answer a request of another node");
+                tracing::warn!(destination = %request.lane.destination, %error, "could not answer a request of another node");
             }
         }
     }
@@ -82,7 +81,13 @@ impl Engine {
         request: &LaneRequest,
     ) -> Result<LaneAnswer, StoreError> {
         match request.action.clone() {
-            LaneAction::Pause { reason } => lane.pause(reason).await.map(|()| LaneAnswer::Done),
+            // What one lane was paused for may reach another that is paused already, for its own reason.
+            LaneAction::Pause { automatic: true, .. } if lane.current_state().paused.is_some() => {
+                Ok(LaneAnswer::Done)
+            }
+            LaneAction::Pause { reason, automatic } => {
+                lane.pause(reason, automatic).await.map(|()| LaneAnswer::Done)
+            }
             LaneAction::Resume { rate } => lane.resume(rate).await.map(|()| LaneAnswer::Done),
             LaneAction::Probe => {
                 if self.shared.clock.now().since(request.requested_at) > PROBE_AGE_MAX {
@@ -101,7 +106,7 @@ impl Engine {
     /// Asks the owner of a lane and waits for its answer.
     pub(crate) async fn ask_owner(
         &self,
-        destination: DestinationId,
+        lane: LaneId,
         action: LaneAction,
     ) -> Result<LaneAnswer, LaneError> {
         let wait_max = match action {
@@ -110,13 +115,13 @@ impl Engine {
         };
         let requested_at = self.shared.clock.now();
         let id: LaneRequestId = new_id(&*self.shared.rng, requested_at);
-        let request = LaneRequest { id, destination, action, requested_at };
+        let request = LaneRequest { id, lane, action, requested_at };
         match self.store.add_lane_request(request.clone()).await {
             // The same request again changes nothing.
             Err(StoreError::Unknown(_)) => self.store.add_lane_request(request).await?,
             added => added?,
         }
-        self.shared.signals.publish(Signal::LaneRequested(destination));
+        self.shared.signals.publish(Signal::LaneRequested(lane.destination));
         // The lane may have come to this process meanwhile.
         self.shared.node.requests_changed.notify_one();
         let answered = async {

@@ -1,5 +1,6 @@
-//! The states of all lanes, as people see them: of this process as they are now, of other nodes as they
-//! have saved them.
+//! The states of all destinations, as people see them: those of lanes of this process as they are now, of
+//! other nodes as they have saved them. Of several lanes of a destination the first one stands for all: a
+//! pause and a cool-down reach all of them, and waiting deliveries are taken by those whose circuit is closed.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -23,7 +24,7 @@ pub struct LaneStates {
 impl LaneStates {
     /// `None` if the destination is misconfigured.
     pub fn find(&self, destination: DestinationId) -> Option<SavedLaneState> {
-        if let Some(lane) = self.registry.lanes.get(&destination) {
+        if let Some(lane) = self.registry.first_lane(destination) {
             return Some(lane.current_state());
         }
         self.registry.destinations.contains_key(&destination).then(|| {
@@ -35,7 +36,7 @@ impl LaneStates {
 
     /// Until when a destination sends no messages, and why.
     pub fn find_hold(&self, destination: DestinationId) -> Option<(Timestamp, SendHold)> {
-        match self.registry.lanes.get(&destination) {
+        match self.registry.first_lane(destination) {
             Some(lane) => lane.current_send_hold(),
             None => self.holds.get(&destination).copied(),
         }
@@ -44,7 +45,7 @@ impl LaneStates {
     /// How many programs listen to a destination; `None` if it is of another kind, or another node owns its
     /// lane.
     pub fn count_listeners(&self, destination: DestinationId) -> Option<usize> {
-        self.registry.lanes.get(&destination).and_then(|lane| lane.count_listeners())
+        self.registry.first_lane(destination).and_then(|lane| lane.count_listeners())
     }
 
     /// The end of a destination's cool-down, if it cools down.
@@ -61,11 +62,11 @@ impl Engine {
     ) -> Result<LaneStates, StoreError> {
         let registry = self.registry.load_full();
         let now = self.shared.clock.now();
-        let is_elsewhere = |id: &DestinationId| !registry.lanes.contains_key(id);
+        let is_elsewhere = |id| registry.first_lane(id).is_none();
         let (mut saved, mut holds) = (BTreeMap::new(), BTreeMap::new());
-        if registry.destinations.keys().any(is_elsewhere) && !self.shared.node.is_alone() {
+        if !registry.has_all_first_lanes() {
             saved = self.store.load_lanes().await?;
-            for stored in configuration.destinations.iter().filter(|one| is_elsewhere(&one.id)) {
+            for stored in configuration.destinations.iter().filter(|one| is_elsewhere(one.id)) {
                 let Some(limits) = stored.spec.limits() else { continue };
                 let sent = self.store.count_sent_on(stored.id, limits.day(now)).await?;
                 holds.extend(limits.hold(now, sent).map(|hold| (stored.id, hold)));
@@ -77,7 +78,7 @@ impl Engine {
     /// The end of a destination's cool-down, if it cools down. That of a lane of another node may be
     /// unknown.
     pub(crate) async fn find_cool_down(&self, destination: DestinationId) -> Option<Timestamp> {
-        let lane = self.registry.load().lanes.get(&destination).cloned();
+        let lane = self.registry.load().lanes_of(destination).first().cloned();
         if let Some(lane) = lane {
             return lane.cooling_until();
         }

@@ -51,6 +51,7 @@ pub mod replays;
 mod routing;
 mod run_to_completion;
 pub mod sender;
+mod shard_news;
 mod signals;
 mod smtp;
 pub mod sockets;
@@ -121,6 +122,7 @@ use crate::{
     replays::ReplayTasks,
     run_to_completion::RunToCompletion,
     sender::HttpSenderConfig,
+    shard_news::ShardNews,
     signals::SignalOutbox,
     sockets::SocketBudget,
     telemetry::Telemetry,
@@ -241,6 +243,9 @@ impl Engine {
         if lease != NodeLease::Unlimited {
             engine.start_node_tasks(lease);
         }
+        engine.shared.tasks.spawn(Arc::clone(&engine).keep_lanes());
+        engine.shared.tasks.spawn(shard_news::spread(Arc::clone(&engine)));
+        engine.shared.tasks.spawn(shard_news::compare(Arc::clone(&engine)));
         engine.shared.tasks.spawn(lost_claims::run(Arc::clone(&engine)));
         maintenance::start(&engine);
         engine.shared.tasks.spawn(callbacks::run(Arc::clone(&engine)));
@@ -256,7 +261,6 @@ impl Engine {
     fn start_node_tasks(self: &Arc<Self>, lease: NodeLease) {
         let tasks = &self.shared.tasks;
         tasks.spawn(Arc::clone(self).keep_lease(lease));
-        tasks.spawn(Arc::clone(self).keep_lanes());
         tasks.spawn(signals::publish_waiting(Arc::clone(self)));
         tasks.spawn(signals::follow_others(Arc::clone(self)));
         tasks.spawn(signals::watch_due_deliveries(Arc::clone(self)));
@@ -324,6 +328,7 @@ impl Engine {
             node: NodeState::new(NodeId::new(Timestamp::default(), 0), parts.node),
             signals,
             lost_claims: LostClaims::default(),
+            shard_news: ShardNews::default(),
             callbacks_due: Notify::new(),
             routes: ArcSwap::default(),
             secrets: ArcSwap::default(),
@@ -360,19 +365,21 @@ impl Engine {
         let configuration = self.store.load_configuration().await?;
         let runnable = match self.shared.node.is_alone() {
             // Also those that cannot be run now: no other process can run them either.
-            true => configuration.destinations.iter().map(|stored| stored.id).collect(),
+            true => registry::all_lanes(&configuration).collect(),
             false => registry::find_runnable(&configuration, &self.shared.trust, &*self.env),
         };
-        let lanes = self.acquire_lanes(runnable, configuration.destinations.len()).await?;
+        let whole_lanes = registry::count_whole_lanes(&configuration);
+        let lanes = self.acquire_lanes(runnable, whole_lanes).await?;
         let saved = self.store.load_lanes().await?;
         let owned = OwnedLanes { lanes, saved };
         let has_public_url = self.public_url.is_some();
         let registry = self.registry.load();
         let next = registry.next(&configuration, &self.shared, &*self.env, has_public_url, &owned);
+        self.release_replaced_lanes(&registry, &configuration);
         self.registry.store(Arc::new(next));
         self.forget_idle_times();
         // Finds deliveries that were committed before their lane existed.
-        self.registry.load().lanes.values().for_each(|lane| lane.wake());
+        self.registry.load().all_lanes().for_each(|lane| lane.wake());
         self.changed.notify_waiters();
         Ok(())
     }
@@ -520,12 +527,12 @@ impl Engine {
         // An unreadable delivery becomes a gap, which subscribers notice.
         let Ok(Some(detail)) = detail else { return self.shared.feed.skip() };
         let row = detail.delivery;
-        let lane = self.registry.load().lanes.get(&row.destination).cloned();
+        let name = self.registry.load().names.get(&row.destination).cloned();
         self.shared.feed.publish(at, || {
             LiveUpdate::DeliveryChanged(DeliveryChanged {
                 id,
                 event: row.event,
-                destination: lane.map(|lane| lane.name()),
+                destination: name,
                 status: row.status,
                 reason: row.reason,
                 attempts: row.attempts,
@@ -548,20 +555,21 @@ impl Engine {
         }
     }
 
-    /// Notifies a destination's lane, wherever it is, that the store has due deliveries for it.
+    /// Notifies a destination's lanes that the store has due deliveries for it: those that run here, or
+    /// if there are none, those of other nodes. Lanes find what others leave within a second.
     pub fn wake_lane(&self, destination: DestinationId) {
-        match self.registry.load().lanes.get(&destination) {
-            Some(lane) => lane.wake(),
-            None => self.shared.signals.publish(Signal::LaneDue(destination)),
+        match self.registry.load().lanes_of(destination) {
+            [] => self.shared.signals.publish(Signal::LaneDue(destination)),
+            lanes => lanes.iter().for_each(|lane| lane.wake()),
         }
     }
 
     /// Notifies a destination's lane that a delivery in the store is due at this time. Unlike
     /// [`Self::wake_lane`], new deliveries do not have to wait behind it.
     fn expect_due(&self, destination: DestinationId, at: Timestamp) {
-        match self.registry.load().lanes.get(&destination) {
-            Some(lane) => lane.expect_due(at),
-            None => self.shared.signals.publish(Signal::LaneDue(destination)),
+        match self.registry.load().lanes_of(destination) {
+            [] => self.shared.signals.publish(Signal::LaneDue(destination)),
+            lanes => lanes.iter().for_each(|lane| lane.expect_due(at)),
         }
     }
 
@@ -659,7 +667,7 @@ impl Engine {
         self.shared.stop.cancel();
         let registry = self.registry.load_full();
         let queued: Vec<HeldClaim> =
-            registry.lanes.values().flat_map(|lane| lane.take_queued_claims()).collect();
+            registry.all_lanes().flat_map(|lane| lane.take_queued_claims()).collect();
         if !queued.is_empty()
             && let Err(error) = self.store.release(queued, self.shared.clock.now()).await
         {

@@ -435,7 +435,9 @@ impl Engine {
         if self.is_elsewhere(destination) {
             return Err(LaneError::OwnedElsewhere(self.describe_owner(destination).await?));
         }
-        let lane = self.lane(destination)?;
+        // Destinations of this kind have one lane.
+        let lane = self.registry.load().first_lane(destination).cloned();
+        let lane = lane.ok_or(LaneError::NoLane)?;
         if lane.count_listeners().is_none() {
             return Err(LaneError::NotListen);
         }
@@ -445,8 +447,8 @@ impl Engine {
 
     async fn describe_owner(&self, destination: DestinationId) -> Result<String, LaneError> {
         let report = self.load_nodes().await?;
-        let owner = report.lanes.iter().find(|lane| lane.destination == destination);
-        let owner = owner.and_then(|lane| lane.owner);
+        let owner = report.lanes.iter().find(|row| row.lane.destination == destination);
+        let owner = owner.and_then(|row| row.owner);
         let node = report.nodes.iter().find(|node| Some(node.id) == owner);
         Ok(node.map_or_else(
             || "no node at the moment".to_owned(),
@@ -462,7 +464,7 @@ impl Engine {
     pub(crate) async fn remove_unattended_destinations(self: &Arc<Self>) -> Option<Duration> {
         let registry = self.registry.load_full();
         let mut next: Option<Duration> = None;
-        for (id, lane) in &registry.lanes {
+        for lane in registry.all_lanes() {
             let destination = lane.destination();
             let Transport::Listen(config) = destination.transport else { continue };
             let left = config.remove_after.saturating_sub(lane.listeners().unattended_for());
@@ -471,7 +473,7 @@ impl Engine {
                 continue;
             }
             let name = destination.name.as_str();
-            match self.remove_destination(*id).await {
+            match self.remove_destination(destination.id).await {
                 Ok(()) => tracing::info!(
                     destination = name,
                     "this destination had no listener for long; it was removed with its routes"

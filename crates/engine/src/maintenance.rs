@@ -8,7 +8,12 @@ use futures_util::future::BoxFuture;
 use surehook_core::store::Duty;
 use surehook_types::{ids::DestinationId, store_error::StoreError, time::Timestamp};
 
-use crate::{Engine, alerts, clock_guard::WATCH_EVERY, lane::Lane, telemetry::StoreReadings};
+use crate::{
+    Engine, alerts,
+    clock_guard::WATCH_EVERY,
+    lane::{self, Lane},
+    telemetry::StoreReadings,
+};
 
 const METRICS_EVERY: Duration = Duration::from_secs(2);
 /// The lane of a delivery that has been due for this long is woken.
@@ -142,13 +147,17 @@ impl Engine {
         let claims = self.store.count_all_claims(self.expiry_time()).await?;
         let registry = self.registry.load();
         let age = |at: &Timestamp| i64::try_from(now.since(*at).as_secs()).unwrap_or(i64::MAX);
-        let name = |id: &DestinationId| registry.lanes.get(id).map(|lane| lane.name());
+        let first = |id: &DestinationId| registry.lanes_of(*id).first();
+        let name = |id: &DestinationId| first(id).map(|lane| lane.name());
         // Deliveries that wait for a listener are not late.
         let oldest_of = |id: &DestinationId, lane: &Lane| {
             oldest.get(id).filter(|_| !lane.lacks_listener()).map_or(0, age)
         };
-        let pending_age =
-            registry.lanes.iter().map(|(id, lane)| (lane.name(), oldest_of(id, lane))).collect();
+        let pending_age = registry.lanes.keys().filter_map(|id| {
+            let lane = first(id)?;
+            Some((lane.name(), oldest_of(id, lane)))
+        });
+        let pending_age = pending_age.collect();
         self.telemetry.record_readings(&StoreReadings {
             by_status: counts.by_status.iter().map(|(s, n)| (s.as_str(), *n)).collect(),
             dead: counts.dead.iter().map(|(r, n)| (r.as_str(), n.pending)).collect(),
@@ -161,17 +170,18 @@ impl Engine {
         });
         // Finds deliveries whose lane was not woken, because the process died after the commit.
         for (destination, at) in &oldest {
-            if now.since(*at) > OVERDUE
-                && let Some(lane) = registry.lanes.get(destination)
-            {
-                lane.wake();
+            if now.since(*at) > OVERDUE {
+                registry.lanes_of(*destination).iter().for_each(|lane| lane.wake());
             }
+        }
+        for lanes in registry.lanes.values().filter(|lanes| !lanes[0].id().shard.is_whole()) {
+            lane::show_shards(lanes);
         }
         // An idle lane with a delivery that has been due for long is stuck.
         let stuck_after = self.settings.load().stuck_after;
         let stuck = oldest
             .iter()
-            .filter(|(id, _)| registry.lanes.get(id).is_some_and(|lane| lane.is_ready_and_idle()))
+            .filter(|(id, _)| registry.lanes_of(**id).iter().any(|lane| lane.is_ready_and_idle()))
             .filter(|(_, at)| now.since(**at) > stuck_after)
             .find_map(|(id, _)| name(id));
         self.stuck.store(stuck.map(Arc::new));

@@ -12,6 +12,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     hash::{DefaultHasher, Hash, Hasher},
+    mem,
     net::SocketAddr,
     sync::{
         Arc, Mutex,
@@ -24,7 +25,10 @@ use arc_swap::ArcSwap;
 use futures_util::future::join_all;
 use surehook_core::{
     delivery::LaneEpoch,
-    store::{CoordinationStore, Duty, NewNode, NodeLease, NodesReport, OwnedLane, Signal},
+    lane::LaneId,
+    store::{
+        Configuration, CoordinationStore, Duty, NewNode, NodeLease, NodesReport, OwnedLane, Signal,
+    },
 };
 use surehook_types::{
     ids::{DestinationId, NodeId},
@@ -92,15 +96,17 @@ pub(crate) struct NodeState {
 #[derive(Debug, Default)]
 struct LaneMoves {
     /// How many lanes this node should have at most.
-    share: usize,
+    share: LaneShare,
     /// Owned in the store and not run any more.
-    handing_over: BTreeSet<DestinationId>,
+    handing_over: BTreeSet<LaneId>,
+    /// Replaced by lanes with another number of shards, and not given back yet.
+    replaced: Vec<Arc<Lane>>,
     /// Since when no node is known to own a lane.
-    unclaimed_since: HashMap<DestinationId, Instant>,
+    unclaimed_since: HashMap<LaneId, Instant>,
     /// Acquired beyond the share, and when.
-    kept_since: HashMap<DestinationId, Instant>,
+    kept_since: HashMap<LaneId, Instant>,
     /// Taken over and not started yet.
-    taken_over: HashMap<DestinationId, TakenOverLane>,
+    taken_over: HashMap<LaneId, TakenOverLane>,
 }
 
 /// A lane that was taken over from another node.
@@ -188,10 +194,10 @@ impl NodeState {
 
 impl LaneMoves {
     /// Updates what is known of lanes without an owner; returns those that have had none for long.
-    fn note_unclaimed(&mut self, free: &[DestinationId], now: Instant) -> Vec<DestinationId> {
+    fn note_unclaimed(&mut self, free: &[LaneId], now: Instant) -> Vec<LaneId> {
         self.unclaimed_since.retain(|lane, _| free.contains(lane));
         self.kept_since.retain(|_, since| now.duration_since(*since) < KEPT_FOR);
-        let is_old = |lane: &&DestinationId| {
+        let is_old = |lane: &&LaneId| {
             let since = *self.unclaimed_since.entry(**lane).or_insert(now);
             now.duration_since(since) >= UNCLAIMED_MAX
         };
@@ -200,13 +206,13 @@ impl LaneMoves {
 
     /// Remembers for how long nothing was sent before a lane was acquired: the store tells it once, and the
     /// lane is started later.
-    fn note_idle_time(&mut self, lane: &mut OwnedLane) {
-        let Some(idle) = &mut lane.taken_over_after else { return };
-        let (epoch, at) = (lane.epoch, Instant::now());
+    fn note_idle_time(&mut self, owned: &mut OwnedLane) {
+        let Some(idle) = &mut owned.taken_over_after else { return };
+        let (epoch, at) = (owned.epoch, Instant::now());
         if !idle.is_zero() {
-            self.taken_over.insert(lane.destination, TakenOverLane { epoch, at, idle: *idle });
+            self.taken_over.insert(owned.lane, TakenOverLane { epoch, at, idle: *idle });
         }
-        let known = self.taken_over.get(&lane.destination).filter(|known| known.epoch == epoch);
+        let known = self.taken_over.get(&owned.lane).filter(|known| known.epoch == epoch);
         *idle = known.map_or(Duration::ZERO, |known| known.idle + known.at.elapsed());
     }
 }
@@ -215,41 +221,82 @@ impl LaneMoves {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct LaneChoice {
     /// Those that it owns.
-    owned: Vec<DestinationId>,
+    owned: Vec<LaneId>,
     /// Those without an owner. The first ones are within its share.
-    free: Vec<DestinationId>,
+    free: Vec<LaneId>,
     /// How many of the free ones are within its share.
     room: usize,
-    /// How many lanes it should have at most.
-    share: usize,
+    share: LaneShare,
+}
+
+/// How many lanes a node should have at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct LaneShare {
+    /// Of destinations with one lane.
+    whole: usize,
+    /// Nodes that share the lanes of each other destination.
+    nodes: usize,
+}
+
+impl LaneShare {
+    /// How many of the lanes that are shared together with this one.
+    fn of(self, lane: LaneId) -> usize {
+        match lane.shard.is_whole() {
+            true => self.whole,
+            false => usize::from(lane.shard.count).div_ceil(self.nodes.max(1)),
+        }
+    }
+}
+
+/// The lanes that are shared among nodes together with this one: those of destinations with one lane, or
+/// those of its destination, which are spread over the nodes.
+fn sharing_group(lane: LaneId) -> Option<DestinationId> {
+    (!lane.shard.is_whole()).then_some(lane.destination)
+}
+
+/// How many of these lanes are in each group.
+fn count_groups(lanes: impl IntoIterator<Item = LaneId>) -> HashMap<Option<DestinationId>, usize> {
+    let mut counts = HashMap::new();
+    for lane in lanes {
+        *counts.entry(sharing_group(lane)).or_default() += 1;
+    }
+    counts
 }
 
 impl LaneChoice {
-    /// Chooses among the lanes that this node can run. `lanes_total` counts those of all nodes.
-    fn new(
-        report: &NodesReport,
-        node: NodeId,
-        runnable: &[DestinationId],
-        lanes_total: usize,
-    ) -> Self {
+    /// Chooses among the lanes that this node can run. `whole_lanes` counts the destinations with one lane.
+    fn new(report: &NodesReport, node: NodeId, runnable: &[LaneId], whole_lanes: usize) -> Self {
         let is_alive = |id: NodeId| report.nodes.iter().any(|row| row.id == id && row.is_alive);
-        let owners: BTreeMap<DestinationId, NodeId> = report
+        let owners: BTreeMap<LaneId, NodeId> = report
             .lanes
             .iter()
-            .filter_map(|lane| Some((lane.destination, lane.owner?)))
+            .filter_map(|row| Some((row.lane, row.owner?)))
             .filter(|(_, owner)| *owner == node || is_alive(*owner))
             .collect();
         let staying = report.nodes.iter().filter(|row| row.is_alive && !row.is_leaving);
-        let others = staying.filter(|row| row.id != node).count();
-        let share = lanes_total.div_ceil(others + 1);
-        let owned: Vec<DestinationId> =
+        let nodes = staying.filter(|row| row.id != node).count() + 1;
+        let share = LaneShare { whole: whole_lanes.div_ceil(nodes), nodes };
+        let owned: Vec<LaneId> =
             runnable.iter().filter(|lane| owners.get(lane) == Some(&node)).copied().collect();
-        let mut free: Vec<DestinationId> =
-            runnable.iter().filter(|lane| !owners.contains_key(lane)).copied().collect();
+        // Lanes of another number of shards are given back first.
+        let owned_counts: BTreeMap<DestinationId, u16> =
+            owners.keys().map(|lane| (lane.destination, lane.shard.count)).collect();
+        let is_free = |lane: &LaneId| {
+            let count = owned_counts.get(&lane.destination);
+            !owners.contains_key(lane) && count.is_none_or(|count| *count == lane.shard.count)
+        };
+        let mut free: Vec<LaneId> = runnable.iter().copied().filter(is_free).collect();
         // Nodes that look at the same time try different lanes first.
         free.sort_by_key(|lane| rank(node, *lane));
-        let room = share.saturating_sub(owned.len()).min(free.len());
-        Self { owned, free, room, share }
+        let mut counts = count_groups(owned.iter().copied());
+        let (mut within, beyond): (Vec<LaneId>, Vec<LaneId>) = free.into_iter().partition(|lane| {
+            let count = counts.entry(sharing_group(*lane)).or_default();
+            *count += 1;
+            *count <= share.of(*lane)
+        });
+        let room = within.len();
+        within.extend(beyond);
+        Self { owned, free: within, room, share }
     }
 }
 
@@ -261,7 +308,7 @@ fn next_lease_end(report: &NodesReport, node: NodeId, lease: Duration) -> Option
 }
 
 /// The preference of a node for a lane: different for each node.
-fn rank(node: NodeId, lane: DestinationId) -> u64 {
+fn rank(node: NodeId, lane: LaneId) -> u64 {
     let mut hasher = DefaultHasher::new();
     (node, lane).hash(&mut hasher);
     hasher.finish()
@@ -301,25 +348,25 @@ impl Engine {
         Ok(())
     }
 
-    /// The lanes of these destinations that this process owns and runs, after it has acquired those that
-    /// it should have. `lanes_total` counts the lanes of all nodes.
+    /// Those of these lanes that this process owns and runs, after it has acquired those that it should
+    /// have. `whole_lanes` counts the destinations with one lane.
     pub(crate) async fn acquire_lanes(
         &self,
-        runnable: Vec<DestinationId>,
-        lanes_total: usize,
-    ) -> Result<BTreeMap<DestinationId, OwnedLane>, StoreError> {
+        runnable: Vec<LaneId>,
+        whole_lanes: usize,
+    ) -> Result<BTreeMap<LaneId, OwnedLane>, StoreError> {
         let node = &self.shared.node;
         let wanted = match node.is_alone() {
             true => runnable,
-            false => self.choose_lanes(&runnable, lanes_total).await?,
+            false => self.choose_lanes(&runnable, whole_lanes).await?,
         };
         let owned = self.store.acquire_lanes(node.id(), wanted).await?;
         let mut moves = lock(&node.lanes);
         let mut run_here = BTreeMap::new();
-        for mut lane in owned {
-            if !moves.handing_over.contains(&lane.destination) {
-                moves.note_idle_time(&mut lane);
-                run_here.insert(lane.destination, lane);
+        for mut owned in owned {
+            if !moves.handing_over.contains(&owned.lane) {
+                moves.note_idle_time(&mut owned);
+                run_here.insert(owned.lane, owned);
             }
         }
         Ok(run_here)
@@ -332,12 +379,12 @@ impl Engine {
 
     async fn choose_lanes(
         &self,
-        runnable: &[DestinationId],
-        lanes_total: usize,
-    ) -> Result<Vec<DestinationId>, StoreError> {
+        runnable: &[LaneId],
+        whole_lanes: usize,
+    ) -> Result<Vec<LaneId>, StoreError> {
         let node = &self.shared.node;
         let report = self.store.load_nodes().await?;
-        let choice = LaneChoice::new(&report, node.id(), runnable, lanes_total);
+        let choice = LaneChoice::new(&report, node.id(), runnable, whole_lanes);
         let LaneChoice { owned, free, room, share } = choice;
         self.telemetry.set_nodes(report.nodes.iter().filter(|row| row.is_alive).count());
         *lock(&node.next_lease_end) = next_lease_end(&report, node.id(), node.lease());
@@ -430,13 +477,17 @@ impl Engine {
             let registry = self.registry.load_full();
             let version = self.store.load_configuration_version().await?;
             // A misconfigured destination may still run under its old settings.
-            let runnable: BTreeSet<DestinationId> =
-                registry.destinations.keys().chain(registry.lanes.keys()).copied().collect();
-            let total = registry.destinations_total.max(runnable.len());
-            let owned = self.acquire_lanes(runnable.into_iter().collect(), total).await?;
-            let are_same = owned.len() == registry.lanes.len()
+            let usable = registry.destinations.iter();
+            let runnable: BTreeSet<LaneId> = usable
+                .flat_map(|(id, usable)| LaneId::all(*id, usable.shards()))
+                .chain(registry.all_lanes().map(|lane| lane.id()))
+                .collect();
+            let whole = runnable.iter().filter(|lane| lane.shard.is_whole()).count();
+            let whole = registry.whole_lanes.max(whole);
+            let owned = self.acquire_lanes(runnable.into_iter().collect(), whole).await?;
+            let are_same = owned.len() == registry.all_lanes().count()
                 && owned.iter().all(|(id, owned)| {
-                    registry.lanes.get(id).is_some_and(|lane| lane.epoch() == owned.epoch)
+                    registry.lane(*id).is_some_and(|lane| lane.epoch() == owned.epoch)
                 });
             let has_lost_lanes = node.has_lost_lanes.swap(false, Ordering::AcqRel);
             if (has_lost_lanes || !are_same || registry.version != version)
@@ -446,14 +497,48 @@ impl Engine {
                 return Err(error);
             }
         }
+        let replaced = mem::take(&mut lock(&node.lanes).replaced);
+        if !replaced.is_empty() {
+            let engine = Arc::clone(self);
+            self.shared.tasks.spawn(async move { engine.finish_lanes(replaced).await });
+        }
         self.give_back_surplus();
         Ok(())
     }
 
+    /// Has lanes given back whose destination has another number of shards now. Only then can those that
+    /// replace them be acquired, so that all together never exceed the limits of the destination.
+    pub(crate) fn release_replaced_lanes(&self, before: &Registry, configuration: &Configuration) {
+        let shards: HashMap<DestinationId, u16> =
+            configuration.destinations.iter().map(|one| (one.id, one.spec.shards)).collect();
+        let is_replaced = |lane: &&Arc<Lane>| {
+            let shards = shards.get(&lane.destination_id());
+            shards.is_some_and(|shards| *shards != lane.id().shard.count)
+        };
+        let node = &self.shared.node;
+        let mut moves = lock(&node.lanes);
+        let is_moving = |lane: &&Arc<Lane>| moves.handing_over.contains(&lane.id());
+        let replaced: Vec<Arc<Lane>> = before
+            .all_lanes()
+            .filter(|lane| is_replaced(lane) && !is_moving(lane))
+            .cloned()
+            .collect();
+        if replaced.is_empty() {
+            return;
+        }
+        moves.handing_over.extend(replaced.iter().map(|lane| lane.id()));
+        moves.replaced.extend(replaced);
+        drop(moves);
+        node.lanes_changed.notify_one();
+    }
+
     /// Gives lanes back that are beyond the share of this node, in the background.
     fn give_back_surplus(self: &Arc<Self>) {
+        if self.shared.node.is_alone() {
+            return;
+        }
         let registry = self.registry.load_full();
-        self.telemetry.set_node_lanes(registry.lanes.len());
+        self.telemetry.set_node_lanes(registry.all_lanes().count());
         if !self.find_surplus(&registry).is_empty() {
             let engine = Arc::clone(self);
             self.shared.tasks.spawn(async move {
@@ -464,27 +549,32 @@ impl Engine {
     }
 
     /// The lanes beyond the share of this node.
-    fn find_surplus(&self, registry: &Registry) -> Vec<DestinationId> {
+    fn find_surplus(&self, registry: &Registry) -> Vec<LaneId> {
         let node = &self.shared.node;
         let moves = lock(&node.lanes);
-        let surplus = registry.lanes.len().saturating_sub(moves.share);
         if node.is_alone() || node.is_leaving() {
             return Vec::new();
         }
-        let mut lanes: Vec<(usize, DestinationId)> = registry
-            .lanes
-            .iter()
-            .filter(|(id, _)| !moves.kept_since.contains_key(id))
-            .map(|(id, lane)| (lane.deliveries_in_memory(), *id))
+        let mut counts = count_groups(registry.all_lanes().map(|lane| lane.id()));
+        let mut lanes: Vec<(usize, LaneId)> = registry
+            .all_lanes()
+            .filter(|lane| !moves.kept_since.contains_key(&lane.id()))
+            .map(|lane| (lane.deliveries_in_memory(), lane.id()))
             .collect();
         // Idle lanes move at once; those with slow attempts pause until these have ended.
         lanes.sort_unstable();
-        lanes.into_iter().map(|(_, id)| id).take(surplus).collect()
+        let is_surplus = |id: &LaneId| {
+            let count = counts.entry(sharing_group(*id)).or_default();
+            let is_surplus = *count > moves.share.of(*id);
+            *count -= usize::from(is_surplus);
+            is_surplus
+        };
+        lanes.into_iter().map(|(_, id)| id).filter(is_surplus).collect()
     }
 
     /// Gives lanes back, each when its attempts have ended; returns how many. Others can acquire them
     /// then.
-    async fn hand_over_lanes(&self, choose: impl FnOnce(&Registry) -> Vec<DestinationId>) -> usize {
+    async fn hand_over_lanes(&self, choose: impl FnOnce(&Registry) -> Vec<LaneId>) -> usize {
         let node = &self.shared.node;
         let lanes: Vec<Arc<Lane>> = {
             // Chosen under the lock: lanes that are being acquired meanwhile would be missed.
@@ -492,7 +582,7 @@ impl Engine {
             let registry = self.registry.load_full();
             let chosen = choose(&registry);
             let lanes: Vec<Arc<Lane>> =
-                chosen.iter().filter_map(|id| registry.lanes.get(id).cloned()).collect();
+                chosen.iter().filter_map(|id| registry.lane(*id).cloned()).collect();
             lock(&node.lanes).handing_over.extend(lanes.iter().map(|lane| lane.id()));
             if let Err(error) = self.reload().await {
                 tracing::warn!(%error, "could not give lanes back");
@@ -501,27 +591,45 @@ impl Engine {
             }
             lanes
         };
+        let count = lanes.len();
+        self.finish_lanes(lanes).await;
+        count
+    }
+
+    /// Waits until the attempts of lanes that were ended have ended, and gives the lanes back.
+    async fn finish_lanes(&self, lanes: Vec<Arc<Lane>>) {
+        let node = &self.shared.node;
         join_all(lanes.iter().map(|lane| async move {
             lane.finish().await;
+            if self.release_until_known(lane).await {
+                self.telemetry.count_handover();
+                self.shared.signals.publish(Signal::NodesChanged);
+            }
+            // Lanes that replace it may be this node's.
+            node.lanes_changed.notify_one();
+        }))
+        .await;
+    }
+
+    /// Gives a lane back, and tries it again while this node owns it: no other lane of the destination may
+    /// be able to begin before.
+    async fn release_until_known(&self, lane: &Arc<Lane>) -> bool {
+        let node = &self.shared.node;
+        loop {
             // A reload beside this may have read that this node owns the lane, and would run it again.
             let changing = self.change_lock.lock().await;
             let released = self.store.release_lanes(node.id(), vec![lane.id()]).await;
-            self.end_hand_over(std::slice::from_ref(lane));
-            drop(changing);
-            match released {
-                Ok(()) => {
-                    self.telemetry.count_handover();
-                    self.shared.signals.publish(Signal::NodesChanged);
-                }
-                // It is run here again, or its next owner waits until the lease has ended.
-                Err(error) => {
-                    tracing::warn!(destination = %lane.id(), %error, "could not give a lane back");
-                    node.lanes_changed.notify_one();
-                }
+            if released.is_ok() || !node.is_owner() || self.shared.abort.is_cancelled() {
+                self.end_hand_over(std::slice::from_ref(lane));
             }
-        }))
-        .await;
-        lanes.len()
+            drop(changing);
+            let Err(error) = released else { return true };
+            tracing::warn!(destination = %lane.destination_id(), %error, "could not give a lane back");
+            if !node.is_owner() || self.shared.abort.is_cancelled() {
+                return false;
+            }
+            tokio::time::sleep(ERROR_PAUSE).await;
+        }
     }
 
     fn end_hand_over(&self, lanes: &[Arc<Lane>]) {
@@ -544,7 +652,7 @@ impl Engine {
         }
         self.shared.signals.publish(Signal::NodesChanged);
         let started = Instant::now();
-        let all = |registry: &Registry| registry.lanes.keys().copied().collect();
+        let all = |registry: &Registry| registry.all_lanes().map(|lane| lane.id()).collect();
         match tokio::time::timeout(grace, self.hand_over_lanes(all)).await {
             Ok(lanes) => {
                 let took = started.elapsed();
@@ -590,7 +698,7 @@ impl Engine {
 
     /// The number of lanes that this process owns and runs.
     pub fn owned_lanes(&self) -> usize {
-        self.registry.load().lanes.len()
+        self.registry.load().all_lanes().count()
     }
 
     /// Whether the lease of this process has not ended, so that it may deliver.
@@ -612,8 +720,8 @@ mod tests {
         NodeId::new(NOW, n << 100)
     }
 
-    fn lane_id(n: u128) -> DestinationId {
-        DestinationId::new(NOW, n << 100)
+    fn lane_id(n: u128) -> LaneId {
+        LaneId::whole(DestinationId::new(NOW, n << 100))
     }
 
     fn row(n: u128) -> NodeRow {
@@ -631,17 +739,13 @@ mod tests {
 
     /// Lanes 1, 2, … with these owners; zero stands for none.
     fn report(nodes: Vec<NodeRow>, owners: &[u128]) -> NodesReport {
-        let lanes = (1..).zip(owners).map(|(lane, owner)| LaneOwnerRow {
-            destination: lane_id(lane),
-            owner: (*owner > 0).then(|| node_id(*owner)),
-            epoch: LaneEpoch(1),
-            since: NOW,
-        });
-        NodesReport { nodes, lanes: lanes.collect(), ..NodesReport::default() }
+        let lanes: Vec<(LaneId, u128)> =
+            (1..).zip(owners).map(|(lane, owner)| (lane_id(lane), *owner)).collect();
+        report_of(nodes, &lanes)
     }
 
     fn choose(report: &NodesReport, node: u128, lanes: usize) -> LaneChoice {
-        let runnable: Vec<DestinationId> = (1..=lanes as u128).map(lane_id).collect();
+        let runnable: Vec<LaneId> = (1..=lanes as u128).map(lane_id).collect();
         LaneChoice::new(report, node_id(node), &runnable, lanes)
     }
 
@@ -676,8 +780,9 @@ mod tests {
 
         let two = report(vec![row(1), row(2)], &[1, 1, 2, 0, 0]);
         let (first, second) = (choose(&two, 1, 5), choose(&two, 2, 5));
-        assert_eq!((first.owned.len(), first.room, first.share), (2, 1, 3));
-        assert_eq!((second.owned.len(), second.room, second.share), (1, 2, 3));
+        let share = LaneShare { whole: 3, nodes: 2 };
+        assert_eq!((first.owned.len(), first.room, first.share), (2, 1, share));
+        assert_eq!((second.owned.len(), second.room, second.share), (1, 2, share));
         assert_eq!(first.free.iter().collect::<BTreeSet<_>>(), second.free.iter().collect());
     }
 
@@ -691,6 +796,47 @@ mod tests {
         let choice = choose(&report(vec![row(1), leaving], &[1, 2, 2, 0]), 1, 4);
         assert_eq!(choice.free, [lane_id(4)], "it still owns two");
         assert_eq!(choice.room, 1);
+    }
+
+    /// Lanes with their owners; zero stands for none.
+    fn report_of(nodes: Vec<NodeRow>, lanes: &[(LaneId, u128)]) -> NodesReport {
+        let row = |(lane, owner): &(LaneId, u128)| LaneOwnerRow {
+            lane: *lane,
+            owner: (*owner > 0).then(|| node_id(*owner)),
+            epoch: LaneEpoch(1),
+            since: NOW,
+        };
+        NodesReport { nodes, lanes: lanes.iter().map(row).collect(), ..NodesReport::default() }
+    }
+
+    #[test]
+    fn lanes_of_a_destination_are_spread_over_the_nodes() {
+        let hot = DestinationId::new(NOW, 9 << 100);
+        let shards: Vec<LaneId> = LaneId::all(hot, 3).collect();
+        let lanes = [(shards[0], 1), (shards[1], 0), (shards[2], 0), (lane_id(1), 0)];
+        let report = report_of(vec![row(1), row(2)], &lanes);
+        let runnable = lanes.map(|(lane, _)| lane);
+
+        let first = LaneChoice::new(&report, node_id(1), &runnable, 1);
+        let second = LaneChoice::new(&report, node_id(2), &runnable, 1);
+
+        // One more of the shards, and the lane of the other destination.
+        assert_eq!((first.owned, first.room, first.free.len()), (vec![shards[0]], 2, 3));
+        assert!(first.free[..2].contains(&lane_id(1)));
+        assert_eq!((second.room, second.free.len()), (3, 3));
+        let share = first.share;
+        assert_eq!((share.of(shards[0]), share.of(lane_id(1))), (2, 1));
+    }
+
+    #[test]
+    fn lanes_are_not_free_while_another_number_of_shards_is_owned() {
+        let shards: Vec<LaneId> = LaneId::all(lane_id(1).destination, 2).collect();
+        let old = lane_id(1);
+        let free = |owner| {
+            let report = report_of(vec![row(1), row(2)], &[(old, owner)]);
+            LaneChoice::new(&report, node_id(1), &shards, 0).free.len()
+        };
+        assert_eq!((free(2), free(1), free(0), free(3)), (0, 0, 2, 2));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use std::{
 use http::{HeaderMap, Uri};
 use surehook_core::{
     callback::{Callback, DeliveryEnd},
+    delivery::ClaimProof,
     destination::{
         Destination, DestinationSpec, DestinationSpecError, Transport,
         auth::AuthConfig,
@@ -20,14 +21,14 @@ use surehook_core::{
             MISSING_STATUS_SOURCE, MISSING_STATUS_SOURCE_ADVICE, destinations_without_status_source,
         },
     },
-    lane::{LaneConfig, SavedLaneState},
+    lane::{LaneConfig, LaneId, SavedLaneState},
     route::{Route, RouteSpecError},
     source::{Source, SourceSpec, SourceSpecError},
     store::{ConfigChange, ConfigVersion, Configuration, OwnedLane, StoredObject},
 };
 use surehook_guard::address::{AddressPolicy, BlockedAddress};
 use surehook_types::{
-    ids::{DestinationId, SourceId},
+    ids::{DeliveryId, DestinationId, SourceId},
     name::Name,
 };
 use surehook_webhooks::{jq::JqFilterSet, key::DedupKey};
@@ -35,7 +36,7 @@ use url::Host;
 
 use crate::{
     destination_client::PreparedDestination,
-    lane::{Lane, LaneContext},
+    lane::{Lane, LaneContext, LaneSlot},
     programs::{AllowedPrograms, ProgramError},
     source_secrets::SourceSecretsTable,
     sync::SyncConfig,
@@ -64,26 +65,40 @@ pub(crate) struct RouteRuntime {
 #[derive(Clone, Debug)]
 pub(crate) struct RouteTarget {
     pub(crate) destination: DestinationId,
-    /// A misconfigured destination, or one whose lane another node owns, has no lane here; its deliveries
-    /// wait in the store.
-    pub(crate) lane: Option<Arc<Lane>>,
-    /// Order and delay of a destination without a lane: they apply to waiting deliveries, too.
+    /// Those of its lanes that run here. A misconfigured destination, or one whose lanes other nodes own,
+    /// has none; its deliveries wait in the store.
+    pub(crate) lanes: LocalLanes,
+    /// Order and delay of a destination without a lane here: they apply to waiting deliveries, too.
     rules_without_lane: Option<Arc<LaneConfig>>,
     /// Where the death of a delivery is reported.
     pub(crate) on_dead: Option<Arc<Callback>>,
 }
 
+/// The lanes of one destination that run in this process, by their shards.
+pub(crate) type LocalLanes = Arc<[Arc<Lane>]>;
+
 impl RouteTarget {
-    pub(crate) fn of_lane(lane: Arc<Lane>) -> Self {
-        Self { destination: lane.id(), lane: Some(lane), rules_without_lane: None, on_dead: None }
+    /// Reserves a place for a delivery in one of the lanes that run here, so that deliveries are spread
+    /// over them; `None` if it has to wait in the store.
+    pub(crate) fn reserve(
+        &self,
+        delivery: DeliveryId,
+        bytes: usize,
+    ) -> Option<(Arc<Lane>, LaneSlot, ClaimProof)> {
+        let count = self.lanes.len();
+        // The end of the id is random.
+        let first = usize::try_from(delivery.uuid().as_u128() & 0xffff).unwrap_or(0);
+        (0..count).map(|step| &self.lanes[(first + step) % count]).find_map(|lane| {
+            let (slot, proof) = lane.reserve(bytes)?;
+            Some((Arc::clone(lane), slot, proof))
+        })
     }
 
     /// How long a new delivery waits before its first attempt.
     pub(crate) fn delay(&self) -> Duration {
-        match (&self.lane, &self.rules_without_lane) {
-            (Some(lane), _) => lane.delay(),
-            (None, Some(rules)) => rules.delay,
-            (None, None) => Duration::ZERO,
+        match self.lanes.first() {
+            Some(lane) => lane.delay(),
+            None => self.rules_without_lane.as_ref().map_or(Duration::ZERO, |rules| rules.delay),
         }
     }
 
@@ -94,7 +109,7 @@ impl RouteTarget {
         body: &[u8],
         provider_key: Option<&DedupKey>,
     ) -> Option<DedupKey> {
-        match &self.lane {
+        match self.lanes.first() {
             Some(lane) => lane.order_key(headers, body, provider_key),
             None => {
                 self.rules_without_lane.as_ref()?.order.as_ref()?.key(headers, body, provider_key)
@@ -108,14 +123,15 @@ impl RouteTarget {
 pub(crate) struct Registry {
     /// The version of the configuration.
     pub(crate) version: ConfigVersion,
-    /// All destinations that can be used, also those whose lanes another node owns.
+    /// All destinations that can be used, also those whose lanes other nodes own.
     pub(crate) destinations: BTreeMap<DestinationId, UsableDestination>,
-    /// The number of all destinations.
-    pub(crate) destinations_total: usize,
+    /// The number of destinations with one lane, also of misconfigured ones.
+    pub(crate) whole_lanes: usize,
     /// The names of all destinations, also of misconfigured ones.
     pub(crate) names: BTreeMap<DestinationId, String>,
     pub(crate) sources: HashMap<String, Arc<SourceRuntime>>,
-    pub(crate) lanes: HashMap<DestinationId, Arc<Lane>>,
+    /// The lanes that run here.
+    pub(crate) lanes: HashMap<DestinationId, LocalLanes>,
     /// The filters and transforms of all routes.
     pub(crate) filters: JqFilterSet,
 }
@@ -127,11 +143,18 @@ pub(crate) struct UsableDestination {
     rules: Arc<LaneConfig>,
 }
 
+impl UsableDestination {
+    /// How many lanes it has.
+    pub(crate) fn shards(&self) -> u16 {
+        self.prepared.destination.shards
+    }
+}
+
 /// The lanes that this process owns.
 #[derive(Debug, Default)]
 pub(crate) struct OwnedLanes {
-    pub(crate) lanes: BTreeMap<DestinationId, OwnedLane>,
-    /// The saved states of the lanes, read after the lanes were acquired.
+    pub(crate) lanes: BTreeMap<LaneId, OwnedLane>,
+    /// The saved states of the destinations, read after the lanes were acquired.
     pub(crate) saved: BTreeMap<DestinationId, SavedLaneState>,
 }
 
@@ -317,16 +340,29 @@ fn prepare(
     PreparedDestination::new(destination, trust).map_err(|error| ConfigError::Tls(name(), error))
 }
 
-/// The destinations that this process can run, because everything that their settings name is there.
+/// The lanes of all destinations.
+pub(crate) fn all_lanes(configuration: &Configuration) -> impl Iterator<Item = LaneId> {
+    let destinations = configuration.destinations.iter();
+    destinations.flat_map(|stored| LaneId::all(stored.id, stored.spec.shards))
+}
+
+/// The number of destinations with one lane.
+pub(crate) fn count_whole_lanes(configuration: &Configuration) -> usize {
+    all_lanes(configuration).filter(|lane| lane.shard.is_whole()).count()
+}
+
+/// The lanes that this process can run, because everything that the settings of their destinations name is
+/// there.
 pub(crate) fn find_runnable(
     configuration: &Configuration,
     trust: &TrustStore,
     env: &EnvLookup,
-) -> Vec<DestinationId> {
+) -> Vec<LaneId> {
     let is_runnable = |stored: &&StoredObject<DestinationId, DestinationSpec>| {
         prepare(&stored.spec, stored.id, trust, env).is_ok()
     };
-    configuration.destinations.iter().filter(is_runnable).map(|stored| stored.id).collect()
+    let runnable = configuration.destinations.iter().filter(is_runnable);
+    runnable.flat_map(|stored| LaneId::all(stored.id, stored.spec.shards)).collect()
 }
 
 /// The routes, and their filters: those in `before` are used again. Nothing is compiled.
@@ -373,33 +409,35 @@ impl Registry {
         let secrets = SourceSecretsTable::build(&shared.secrets.load(), configuration);
         shared.secrets.store(Arc::new(secrets));
         let mut destinations = BTreeMap::new();
-        let lanes: HashMap<DestinationId, Arc<Lane>> = configuration
+        let lanes: HashMap<DestinationId, LocalLanes> = configuration
             .destinations
             .iter()
             .filter_map(|stored| match prepare(&stored.spec, stored.id, &shared.trust, env) {
                 Ok(prepared) => {
+                    let lanes = self.start_or_update_lanes(&stored.spec, &prepared, shared, env, owned);
                     if let Ok(rules) = stored.spec.lane() {
-                        let (prepared, rules) = (prepared.clone(), Arc::new(rules));
+                        let rules = Arc::new(rules);
                         destinations.insert(stored.id, UsableDestination { prepared, rules });
                     }
-                    let lane = self.start_or_update_lane(prepared, shared, owned)?;
-                    Some((stored.id, lane))
+                    (!lanes.is_empty()).then_some((stored.id, lanes))
                 }
                 Err(error) => {
                     let name = stored.spec.name.as_str();
                     // A certificate file that cannot be read now was read before: that one is used.
-                    let before = self.owned_lane(stored.id, owned).cloned();
-                    let uses_old_settings = before.is_some();
+                    let before = self.lanes_of(stored.id).iter();
+                    let is_owned = |lane: &&Arc<Lane>| self.owned_lane(lane.id(), owned).is_some();
+                    let before: LocalLanes = before.filter(is_owned).cloned().collect();
+                    let uses_old_settings = !before.is_empty();
                     tracing::error!(destination = name, %error, uses_old_settings, "destination is misconfigured; it gets no deliveries until this is fixed, unless its old settings are still in use");
-                    before.map(|lane| (stored.id, lane))
+                    uses_old_settings.then_some((stored.id, before))
                 }
             })
             .collect();
-        for (id, lane) in &self.lanes {
-            if !lanes.get(id).is_some_and(|kept| Arc::ptr_eq(kept, lane)) {
-                lane.end();
-            }
-        }
+        let is_kept = |lane: &Arc<Lane>| {
+            let kept = lanes.get(&lane.destination_id());
+            kept.is_some_and(|kept| kept.iter().any(|kept| Arc::ptr_eq(kept, lane)))
+        };
+        self.all_lanes().filter(|lane| !is_kept(lane)).for_each(|lane| lane.end());
         for DestinationSpec { name, .. } in destinations_without_status_source(configuration) {
             let (destination, warning, advice) =
                 (name.as_str(), MISSING_STATUS_SOURCE, MISSING_STATUS_SOURCE_ADVICE);
@@ -453,50 +491,96 @@ impl Registry {
             })
             .collect();
         let version = configuration.version;
-        let destinations_total = configuration.destinations.len();
+        let whole_lanes = count_whole_lanes(configuration);
         let names = configuration.destinations.iter();
         let names = names.map(|stored| (stored.id, stored.spec.name.to_string())).collect();
-        Self { version, destinations, destinations_total, names, sources, lanes, filters }
+        Self { version, destinations, whole_lanes, names, sources, lanes, filters }
     }
 
-    /// Where deliveries to a destination go, whichever node owns its lane; `None` if it cannot be used.
-    pub(crate) fn target(&self, id: DestinationId) -> Option<RouteTarget> {
-        if let Some(lane) = self.lanes.get(&id) {
-            return Some(RouteTarget::of_lane(Arc::clone(lane)));
-        }
-        let rules_without_lane = Some(Arc::clone(&self.destinations.get(&id)?.rules));
+    /// Where deliveries to a destination go, whichever nodes own its lanes; `None` if it cannot be used.
+    pub(crate) fn target(&self, destination: DestinationId) -> Option<RouteTarget> {
         // For messages, which have callbacks of their own.
-        Some(RouteTarget { destination: id, lane: None, rules_without_lane, on_dead: None })
+        if let Some(lanes) = self.lanes.get(&destination) {
+            let lanes = Arc::clone(lanes);
+            return Some(RouteTarget {
+                destination,
+                lanes,
+                rules_without_lane: None,
+                on_dead: None,
+            });
+        }
+        let rules_without_lane = Some(Arc::clone(&self.destinations.get(&destination)?.rules));
+        let lanes = LocalLanes::default();
+        Some(RouteTarget { destination, lanes, rules_without_lane, on_dead: None })
     }
 
     /// A destination as it is used now.
     pub(crate) fn destination(&self, id: DestinationId) -> Option<Arc<Destination>> {
-        let of_lane = self.lanes.get(&id).map(|lane| lane.destination());
+        let of_lane = self.lanes_of(id).first().map(|lane| lane.destination());
         of_lane.or_else(|| Some(Arc::clone(&self.destinations.get(&id)?.prepared.destination)))
     }
 
-    /// The running lane of a destination, if this process owns it without interruption.
-    fn owned_lane(&self, destination: DestinationId, owned: &OwnedLanes) -> Option<&Arc<Lane>> {
-        let lane = self.lanes.get(&destination)?;
-        let owned = owned.lanes.get(&destination)?;
+    /// The lanes of a destination that run here.
+    pub(crate) fn lanes_of(&self, destination: DestinationId) -> &[Arc<Lane>] {
+        self.lanes.get(&destination).map_or(&[], |lanes| &**lanes)
+    }
+
+    /// All lanes that run here.
+    pub(crate) fn all_lanes(&self) -> impl Iterator<Item = &Arc<Lane>> {
+        self.lanes.values().flat_map(|lanes| lanes.iter())
+    }
+
+    pub(crate) fn lane(&self, id: LaneId) -> Option<&Arc<Lane>> {
+        self.lanes_of(id.destination).iter().find(|lane| lane.id() == id)
+    }
+
+    /// The lane whose state stands for its destination, if it runs here.
+    pub(crate) fn first_lane(&self, destination: DestinationId) -> Option<&Arc<Lane>> {
+        self.lanes_of(destination).first().filter(|lane| lane.id().shard.is_first())
+    }
+
+    /// How many lanes a destination that can be used has.
+    pub(crate) fn shards(&self, destination: DestinationId) -> Option<u16> {
+        self.destinations.get(&destination).map(UsableDestination::shards)
+    }
+
+    /// Whether the states of all destinations are in the memory of this process.
+    pub(crate) fn has_all_first_lanes(&self) -> bool {
+        self.destinations.keys().all(|id| self.first_lane(*id).is_some())
+    }
+
+    /// A running lane, if this process owns it without interruption.
+    fn owned_lane(&self, id: LaneId, owned: &OwnedLanes) -> Option<&Arc<Lane>> {
+        let lane = self.lane(id)?;
+        let owned = owned.lanes.get(&id)?;
         (owned.epoch == lane.epoch()).then_some(lane)
     }
 
-    /// `None` if another node owns the lane.
-    fn start_or_update_lane(
+    /// The lanes of a destination that this process owns.
+    fn start_or_update_lanes(
         &self,
-        prepared: PreparedDestination,
+        spec: &DestinationSpec,
+        prepared: &PreparedDestination,
         shared: &Arc<LaneContext>,
+        env: &EnvLookup,
         owned: &OwnedLanes,
-    ) -> Option<Arc<Lane>> {
+    ) -> LocalLanes {
         let id = prepared.destination.id;
-        if let Some(lane) = self.owned_lane(id, owned) {
-            lane.update(prepared);
-            return Some(Arc::clone(lane));
-        }
-        let lane = *owned.lanes.get(&id)?;
-        let saved = owned.saved.get(&id).cloned().unwrap_or_default();
-        Some(Lane::start(prepared, Arc::clone(shared), lane, saved))
+        let start_or_update = |lane: LaneId| {
+            let owned_lane = *owned.lanes.get(&lane)?;
+            let prepared = match lane.shard.is_whole() {
+                true => prepared.clone(),
+                // It was built once already.
+                false => prepared.with_destination(spec.build(id, env).ok()?.for_shard(lane.shard)),
+            };
+            if let Some(running) = self.owned_lane(lane, owned) {
+                running.update(prepared);
+                return Some(Arc::clone(running));
+            }
+            let saved = owned.saved.get(&id).cloned().unwrap_or_default();
+            Some(Lane::start(prepared, Arc::clone(shared), owned_lane, saved))
+        };
+        LaneId::all(id, spec.shards).filter_map(start_or_update).collect()
     }
 }
 
@@ -537,7 +621,7 @@ fn check_program(destination: &Destination, programs: &AllowedPrograms) -> Resul
 fn routes_of(
     source: &StoredObject<SourceId, SourceSpec>,
     routes: &[Result<Route, ConfigError>],
-    lanes: &HashMap<DestinationId, Arc<Lane>>,
+    lanes: &HashMap<DestinationId, LocalLanes>,
     configuration: &Configuration,
 ) -> (Vec<RouteRuntime>, Option<String>) {
     let mut valid = Vec::new();
@@ -559,17 +643,18 @@ fn routes_of(
 
 fn route_target(
     destination: DestinationId,
-    lanes: &HashMap<DestinationId, Arc<Lane>>,
+    lanes: &HashMap<DestinationId, LocalLanes>,
     configuration: &Configuration,
 ) -> RouteTarget {
     let stored = configuration.destinations.iter().find(|stored| stored.id == destination);
     let on_dead = stored.and_then(|stored| report_of_dead(&stored.spec, configuration));
-    if let Some(lane) = lanes.get(&destination) {
-        return RouteTarget { on_dead, ..RouteTarget::of_lane(Arc::clone(lane)) };
-    }
+    let lanes = lanes.get(&destination).cloned().unwrap_or_default();
     // Invalid rules were refused when they were stored.
-    let rules_without_lane = stored.and_then(|stored| stored.spec.lane().ok()).map(Arc::new);
-    RouteTarget { destination, lane: None, rules_without_lane, on_dead }
+    let rules_without_lane = match lanes.is_empty() {
+        true => stored.and_then(|stored| stored.spec.lane().ok()).map(Arc::new),
+        false => None,
+    };
+    RouteTarget { destination, lanes, rules_without_lane, on_dead }
 }
 
 /// The callback of deliveries to this destination: it reports those that die.

@@ -187,9 +187,8 @@ pub(crate) async fn watch_due_deliveries(engine: Arc<Engine>) {
             Ok(oldest) => {
                 let registry = engine.registry.load();
                 for (destination, due_at) in oldest {
-                    if let Some(lane) = registry.lanes.get(&destination) {
-                        lane.expect_due(due_at);
-                    }
+                    let lanes = registry.lanes_of(destination).iter();
+                    lanes.for_each(|lane| lane.expect_due(due_at));
                 }
             }
             Err(error) => tracing::debug!(%error, "could not search for due deliveries"),
@@ -228,6 +227,9 @@ impl Engine {
                     node.requests_changed.notify_one();
                     node.answers_changed.notify_waiters();
                 }
+                Signal::DestinationCooling(destination, until) => {
+                    self.cool_down_lanes(destination, until);
+                }
                 Signal::DeliveryAwaited(delivery) => {
                     self.shared.waiters.note_remote_waiter(delivery);
                 }
@@ -257,9 +259,9 @@ impl Engine {
     }
 
     fn expect_due_here(&self, destination: DestinationId) {
-        if let Some(lane) = self.registry.load().lanes.get(&destination) {
-            lane.expect_due(self.shared.clock.now());
-        }
+        let now = self.shared.clock.now();
+        let registry = self.registry.load();
+        registry.lanes_of(destination).iter().for_each(|lane| lane.expect_due(now));
     }
 }
 

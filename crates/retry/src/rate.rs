@@ -74,14 +74,38 @@ impl Rate {
         self.burst.unwrap_or_else(|| u32::try_from(usual).unwrap_or(COUNT_MAX).max(1))
     }
 
-    /// Number of attempts that fit into `span`.
-    pub fn within(&self, span: Duration) -> u32 {
-        let fit = span.as_nanos() / self.interval().as_nanos().max(1);
-        u32::try_from(fit).unwrap_or(u32::MAX)
+    fn effective(&self, share: LimitShare) -> EffectiveRate {
+        let interval = self.interval().saturating_mul(share.of);
+        EffectiveRate { interval, burst: share.part_of(self.burst()).max(1) }
+    }
+}
+
+/// The part of a limit that one of several equal holders may use. The parts of all holders together are
+/// the whole limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitShare {
+    index: u32,
+    of: u32,
+}
+
+impl LimitShare {
+    /// Of the only holder.
+    pub const WHOLE: Self = Self { index: 0, of: 1 };
+
+    /// Of the holder with this index, from 0, among `of`.
+    pub const fn new(index: u32, of: u32) -> Self {
+        Self { index, of: if of == 0 { 1 } else { of } }
     }
 
-    fn effective(&self) -> EffectiveRate {
-        EffectiveRate { interval: self.interval(), burst: self.burst() }
+    /// The part of a number. The first holders get what cannot be divided.
+    pub const fn part_of(self, number: u32) -> u32 {
+        number / self.of + if self.index < number % self.of { 1 } else { 0 }
+    }
+}
+
+impl Default for LimitShare {
+    fn default() -> Self {
+        Self::WHOLE
     }
 }
 
@@ -132,6 +156,7 @@ struct EffectiveRate {
 #[derive(Clone, Copy, Debug)]
 pub struct Gcra {
     rate: Rate,
+    share: LimitShare,
     /// A temporarily reduced rate.
     slowed: Option<EffectiveRate>,
     /// The theoretical arrival time of the next attempt.
@@ -141,24 +166,41 @@ pub struct Gcra {
 impl Gcra {
     /// A limiter with the whole burst available.
     pub fn new(rate: Rate) -> Self {
-        Self { rate, slowed: None, next: Duration::ZERO }
+        Self::of_share(rate, LimitShare::WHOLE)
     }
 
-    /// The rate when it is not reduced.
+    /// A limiter of one of several holders of a rate. A burst of fewer than one for each holder would be
+    /// exceeded.
+    pub fn of_share(rate: Rate, share: LimitShare) -> Self {
+        Self { rate, share, slowed: None, next: Duration::ZERO }
+    }
+
+    /// The rate when it is not reduced, of all holders together.
     pub fn rate(&self) -> Rate {
         self.rate
+    }
+
+    /// Number of attempts that fit into `span` when the rate is not reduced.
+    pub fn within(&self, span: Duration) -> u32 {
+        let fit = span.as_nanos() / self.rate.effective(self.share).interval.as_nanos().max(1);
+        u32::try_from(fit).unwrap_or(u32::MAX)
+    }
+
+    /// How many may start at once after a pause when the rate is not reduced.
+    pub fn burst(&self) -> u32 {
+        self.rate.effective(self.share).burst
     }
 
     /// Reduces the rate to the share `allowed / full`, without bursts; restores it when both are equal.
     pub fn slow_to(&mut self, allowed: u32, full: u32) {
         self.slowed = (allowed < full).then(|| {
-            let interval = self.rate.interval().saturating_mul(full) / allowed.max(1);
-            EffectiveRate { interval, burst: 1 }
+            let EffectiveRate { interval, .. } = self.rate.effective(self.share);
+            EffectiveRate { interval: interval.saturating_mul(full) / allowed.max(1), burst: 1 }
         });
     }
 
     fn effective(&self) -> EffectiveRate {
-        self.slowed.unwrap_or_else(|| self.rate.effective())
+        self.slowed.unwrap_or_else(|| self.rate.effective(self.share))
     }
 
     /// When the next attempt may start; `now` if immediately.
@@ -289,6 +331,33 @@ mod tests {
         assert_eq!(gcra.next_free(Duration::ZERO), Duration::from_millis(40));
         gcra.slow_to(4, 4);
         assert_eq!(gcra.next_free(Duration::ZERO), Duration::ZERO);
+    }
+
+    #[test]
+    fn shares_of_a_limit_add_up_to_it() {
+        for (number, of) in [(32, 5), (4, 4), (7, 3), (1, 1), (64, 64)] {
+            let parts = (0..of).map(|index| LimitShare::new(index, of).part_of(number));
+            let parts: Vec<u32> = parts.collect();
+            assert_eq!(parts.iter().sum::<u32>(), number, "{parts:?}");
+            assert!(parts.iter().all(|part| (number / of..=number / of + 1).contains(part)));
+        }
+    }
+
+    #[test]
+    fn holders_of_a_rate_start_no_more_than_it_allows_together() {
+        let rate = rate("50/s burst 7");
+        let seconds = 4;
+        let mut starts = 0;
+        for index in 0..3 {
+            let mut gcra = Gcra::of_share(rate, LimitShare::new(index, 3));
+            let mut now = Duration::ZERO;
+            while now < Duration::from_secs(seconds) {
+                gcra.take(now);
+                starts += 1;
+                now = gcra.next_free(now);
+            }
+        }
+        assert!((190..=50 * seconds + 7).contains(&starts), "{starts}");
     }
 
     #[test]

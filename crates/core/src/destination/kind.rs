@@ -60,6 +60,19 @@ impl DestinationKind {
         }
     }
 
+    /// Whether several lanes can share its deliveries.
+    pub const fn can_have_shards(self) -> bool {
+        match self.family() {
+            // The pace per recipient and the daily limit are counted by one lane, and listeners call the
+            // node of one.
+            DestinationFamily::Channel | DestinationFamily::Listener => false,
+            DestinationFamily::Webhook
+            | DestinationFamily::Program
+            | DestinationFamily::Stream
+            | DestinationFamily::Mail => true,
+        }
+    }
+
     /// The channel that sends its messages, for messaging destinations.
     pub fn channel(self) -> Option<&'static dyn Channel> {
         match self {

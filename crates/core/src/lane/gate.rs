@@ -6,7 +6,7 @@ use surehook_retry::{
     AttemptFailure, AttemptOutcome,
     circuit::{AttemptEnd, Circuit, CircuitPermit, CircuitState, HealthSignal},
     is_destination_misconfigured,
-    rate::Gcra,
+    rate::{Gcra, LimitShare},
     should_pause_destination,
 };
 use surehook_types::{ids::DeliveryId, time::Timestamp};
@@ -17,6 +17,8 @@ use crate::destination::Destination;
 /// A limited lane keeps no more in memory than it can send in this time: the rest stays in the store,
 /// where it can be listed, held and cancelled.
 const MEMORY_SPAN: Duration = Duration::from_secs(1);
+/// The same of a lane that shares waiting deliveries with others: they could send them meanwhile.
+const SHARED_MEMORY_SPAN: Duration = Duration::from_millis(100);
 
 /// The result of an attempt that the lane updates its state with.
 #[derive(Debug)]
@@ -46,6 +48,8 @@ pub struct LaneGate {
     pub circuit: Circuit,
     /// A send hold: quiet hours, or the daily limit.
     pub is_on_hold: bool,
+    /// The part of the rates that this lane may use.
+    share: LimitShare,
     rate: Option<Gcra>,
     drain: Option<(BacklogDrain, Gcra)>,
     /// When an ordered delivery of the backlog last ended, so that the next one of its queue became due.
@@ -57,12 +61,15 @@ pub struct LaneGate {
 impl LaneGate {
     /// Restores the state that an earlier process saved.
     pub fn new(saved: SavedLaneState, rules: &LaneConfig, now: Timestamp) -> Self {
+        let share = rules.shard.share();
+        let drain = |drain: BacklogDrain| (drain, Gcra::of_share(drain.rate, share));
         let mut gate = Self {
+            share,
             paused: saved.paused,
             circuit: Circuit::new(saved.circuit, now),
             is_on_hold: false,
             rate: None,
-            drain: saved.drain.map(|drain| (drain, Gcra::new(drain.rate))),
+            drain: saved.drain.map(drain),
             ordered_backlog_ended_at: Timestamp::default(),
             config_failures: 0,
         };
@@ -76,7 +83,7 @@ impl LaneGate {
     /// Applies changed settings.
     pub fn update(&mut self, rules: &LaneConfig) {
         if rules.rate != self.rate.map(|current| current.rate()) {
-            self.rate = rules.rate.map(Gcra::new);
+            self.rate = rules.rate.map(|rate| Gcra::of_share(rate, self.share));
         }
         if rules.circuit.is_none() {
             self.circuit.close();
@@ -102,7 +109,8 @@ impl LaneGate {
 
     /// Begins to drain the backlog at a rate, or ends that.
     pub fn set_drain(&mut self, drain: Option<BacklogDrain>) {
-        self.drain = drain.map(|drain| (drain, Gcra::new(drain.rate)));
+        let share = self.share;
+        self.drain = drain.map(|drain| (drain, Gcra::of_share(drain.rate, share)));
     }
 
     /// An operator resumes the lane.
@@ -117,12 +125,18 @@ impl LaneGate {
         self.paused.is_some() || self.is_on_hold || self.circuit.concurrency_limit(u32::MAX) == 0
     }
 
-    /// Whether it may allow less than the destination's concurrency.
+    /// Whether it may allow less than the destination's concurrency, or other lanes may send waiting deliveries.
     pub fn is_limited(&self) -> bool {
-        self.is_closed()
+        self.is_shared()
+            || self.is_closed()
             || self.circuit.concurrency_limit(u32::MAX) < u32::MAX
             || self.rate.is_some()
             || self.drain.is_some()
+    }
+
+    /// Whether other lanes send the waiting deliveries, too.
+    pub fn is_shared(&self) -> bool {
+        self.share != LimitShare::WHOLE
     }
 
     /// All rate limits in force.
@@ -135,9 +149,9 @@ impl LaneGate {
         if self.is_closed() {
             return 0;
         }
-        let by_rate = self.rates().map(|gcra| {
-            let rate = gcra.rate();
-            rate.within(MEMORY_SPAN).max(rate.burst())
+        let by_rate = self.rates().map(|gcra| match self.is_shared() {
+            true => gcra.within(SHARED_MEMORY_SPAN),
+            false => gcra.within(MEMORY_SPAN).max(gcra.burst()),
         });
         let by_circuit = match self.circuit.state() {
             CircuitState::Closed => u32::MAX,

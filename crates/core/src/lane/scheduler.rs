@@ -100,6 +100,11 @@ impl<T: QueueItem> LaneScheduler<T> {
         self.cool_until.filter(|until| now < *until)
     }
 
+    /// Starts nothing until then.
+    pub fn cool_down(&mut self, until: Timestamp) {
+        self.cool_until = self.cool_until.max(Some(until));
+    }
+
     /// Ends the cool-down.
     pub fn end_cool_down(&mut self) {
         self.cool_until = None;
@@ -225,7 +230,11 @@ impl<T: QueueItem> LaneScheduler<T> {
             return false;
         }
         let running = usize::try_from(self.running).unwrap_or(in_memory_max);
-        let queue_max = self.gate.queue_max(in_memory_max, concurrency);
+        let usual = match self.gate.is_shared() {
+            true => prefetch_max(concurrency).min(in_memory_max),
+            false => in_memory_max,
+        };
+        let queue_max = self.gate.queue_max(usual, concurrency);
         in_memory < queue_max.saturating_add(running)
     }
 
@@ -240,9 +249,17 @@ impl<T: QueueItem> LaneScheduler<T> {
     }
 
     fn queue_max(&self, concurrency: u32) -> usize {
-        let usual = (2 * usize::try_from(concurrency).unwrap_or(1)).max(FETCH_MAX);
+        let usual = match self.gate.is_shared() {
+            // What could not start now is left to other lanes.
+            true => usize::try_from(concurrency.saturating_sub(self.running)).unwrap_or(1),
+            false => prefetch_max(concurrency),
+        };
         self.gate.queue_max(usual, concurrency)
     }
+}
+
+fn prefetch_max(concurrency: u32) -> usize {
+    (2 * usize::try_from(concurrency).unwrap_or(1)).max(FETCH_MAX)
 }
 
 #[cfg(test)]
@@ -253,7 +270,7 @@ mod tests {
     use super::*;
     use crate::{
         destination::DestinationSpec,
-        lane::{DeliveryProgress, decide_attempt},
+        lane::{DeliveryProgress, Shard, decide_attempt},
     };
 
     const NOW: Timestamp = Timestamp::from_millis(1_000_000);
@@ -301,6 +318,26 @@ mod tests {
         let has_changed = scheduler.end_attempt(destination, &result);
         scheduler.release_place();
         has_changed
+    }
+
+    #[test]
+    fn lane_leaves_to_others_what_it_could_not_start_now() {
+        let shard = Shard { index: 1, count: 3 };
+        let destination = destination(r#","shards":2,"rate":"30/s burst 6""#).for_shard(shard);
+        let mut scheduler = scheduler(&destination, 0);
+        // A third of 30/s is one in 100 ms.
+        assert_eq!(scheduler.free_places(2), 1);
+        assert!(scheduler.has_room(0, 4096, 2) && !scheduler.has_room(1, 4096, 2));
+        scheduler.enqueue(1);
+        assert_eq!(scheduler.free_places(2), 0);
+
+        let unlimited = self::destination("").for_shard(shard);
+        let mut scheduler = self::scheduler(&unlimited, 1);
+        assert_eq!(scheduler.free_places(2), 1);
+        start(&mut scheduler, 0).unwrap();
+        assert_eq!(scheduler.free_places(2), 1);
+        let whole = self::destination("");
+        assert_eq!(self::scheduler(&whole, 1).free_places(2), FETCH_MAX - 1);
     }
 
     #[test]

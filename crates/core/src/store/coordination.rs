@@ -21,7 +21,7 @@ use surehook_types::{
 };
 
 use super::ConfigVersion;
-use crate::delivery::LaneEpoch;
+use crate::{delivery::LaneEpoch, lane::LaneId};
 
 /// How long a node owns what it has acquired, unless it renews its lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,10 +47,13 @@ pub struct NewNode {
 /// A lane that a node owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnedLane {
-    pub destination: DestinationId,
+    pub lane: LaneId,
+    /// Of this lane alone: two lanes of a destination never have the same, unless one process owns all
+    /// for ever.
     pub epoch: LaneEpoch,
-    /// Set if another node, or an earlier run of this one, was the owner before: for how long nothing has
-    /// been sent. Zero unless it gave the lane back. Never set by a store that only one process can use.
+    /// Set if another node, an earlier run of this one, or another lane of the destination may have sent
+    /// something before: for how long nothing has been sent. Zero unless the same lane was given back.
+    /// Never set for the only lane of a destination by a store that one process owns.
     pub taken_over_after: Option<Duration>,
 }
 
@@ -99,6 +102,8 @@ pub enum Signal {
     LaneDue(DestinationId),
     /// There is a [`LaneRequest`] for a lane, or an answer to one.
     LaneRequested(DestinationId),
+    /// A destination with several lanes asked one of them to send nothing until then.
+    DestinationCooling(DestinationId, Timestamp),
     /// A sender waits for the next attempt of a delivery. Who settles it publishes
     /// [`Self::DeliverySettled`].
     DeliveryAwaited(DeliveryId),
@@ -121,6 +126,7 @@ impl Signal {
             Self::NodesChanged => "nodes_changed",
             Self::LaneDue(_) => "lane_due",
             Self::LaneRequested(_) => "lane_requested",
+            Self::DestinationCooling(..) => "destination_cooling",
             Self::DeliveryAwaited(_) => "delivery_awaited",
             Self::DeliverySettled(_) => "delivery_settled",
             Self::ReplayChanged(_) => "replay_changed",
@@ -139,6 +145,9 @@ impl Signal {
             Self::LaneDue(destination) | Self::LaneRequested(destination) => {
                 destination.to_string()
             }
+            Self::DestinationCooling(destination, until) => {
+                format!("{destination} {}", until.as_millis())
+            }
             Self::DeliveryAwaited(delivery) | Self::DeliverySettled(delivery) => {
                 delivery.to_string()
             }
@@ -155,6 +164,11 @@ impl Signal {
             "nodes_changed" => Self::NodesChanged,
             "lane_due" => Self::LaneDue(reference.parse().ok()?),
             "lane_requested" => Self::LaneRequested(reference.parse().ok()?),
+            "destination_cooling" => {
+                let (destination, until) = reference.split_once(' ')?;
+                let until = Timestamp::from_millis(until.parse().ok()?);
+                Self::DestinationCooling(destination.parse().ok()?, until)
+            }
             "delivery_awaited" => Self::DeliveryAwaited(reference.parse().ok()?),
             "delivery_settled" => Self::DeliverySettled(reference.parse().ok()?),
             "replay_changed" => Self::ReplayChanged(reference.parse().ok()?),
@@ -190,8 +204,15 @@ pub struct SignalBatch {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LaneAction {
-    Pause { reason: Option<String> },
-    Resume { rate: Option<Rate> },
+    Pause {
+        reason: Option<String>,
+        /// Whether another lane of the destination was paused by the gateway itself.
+        #[serde(default)]
+        automatic: bool,
+    },
+    Resume {
+        rate: Option<Rate>,
+    },
     Probe,
 }
 
@@ -199,7 +220,7 @@ pub enum LaneAction {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneRequest {
     pub id: LaneRequestId,
-    pub destination: DestinationId,
+    pub lane: LaneId,
     pub action: LaneAction,
     pub requested_at: Timestamp,
 }
@@ -243,7 +264,7 @@ pub struct NodeRow {
 /// A lane with its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaneOwnerRow {
-    pub destination: DestinationId,
+    pub lane: LaneId,
     /// `None` if no node owns it at the moment.
     pub owner: Option<NodeId>,
     pub epoch: LaneEpoch,
@@ -263,7 +284,7 @@ pub struct DutyRow {
 /// A change of a lane's owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandoverRow {
-    pub destination: DestinationId,
+    pub lane: LaneId,
     /// The owner before; `None` for the first one.
     pub from: Option<NodeId>,
     pub to: NodeId,
@@ -307,21 +328,20 @@ pub trait CoordinationStore: Send + Sync {
     /// Acquires those of these lanes that have no owner, or whose owner's lease has ended; returns them
     /// together with those of them that the node owned before.
     ///
-    /// A lane that changes its owner gets a higher epoch, and what was claimed under an older one is due
+    /// A lane that changes its owner gets a higher epoch, and what was claimed under its older one is due
     /// again, or is settled with its crash outcome.
+    ///
+    /// While a lane of a destination has an owner, none with another number of shards is acquired:
+    /// together they would exceed the limits of the destination.
     async fn acquire_lanes(
         &self,
         node: NodeId,
-        destinations: Vec<DestinationId>,
+        lanes: Vec<LaneId>,
     ) -> Result<Vec<OwnedLane>, StoreError>;
 
     /// Gives lanes back that the node owns: they have no owner until another one acquires them. Others
     /// are ignored.
-    async fn release_lanes(
-        &self,
-        node: NodeId,
-        destinations: Vec<DestinationId>,
-    ) -> Result<(), StoreError>;
+    async fn release_lanes(&self, node: NodeId, lanes: Vec<LaneId>) -> Result<(), StoreError>;
 
     /// Becomes the leader of those of these duties that have none, or whose leader's lease has ended;
     /// returns them together with those of them that the node led before.
@@ -357,7 +377,8 @@ pub trait CoordinationStore: Send + Sync {
     /// nothing. Removes requests that are older than [`LANE_REQUESTS_KEPT`].
     async fn add_lane_request(&self, request: LaneRequest) -> Result<(), StoreError>;
 
-    /// The requests without an answer for lanes that a node owns, oldest first.
+    /// The requests without an answer for lanes that a node owns, oldest first. The number of shards may
+    /// have changed since they were added.
     async fn list_lane_requests(&self, node: NodeId) -> Result<Vec<LaneRequest>, StoreError>;
 
     /// Answers a request. The first answer stays.
@@ -384,6 +405,7 @@ mod tests {
             Signal::NodesChanged,
             Signal::LaneDue(DestinationId::new(at, 1)),
             Signal::LaneRequested(DestinationId::new(at, 2)),
+            Signal::DestinationCooling(DestinationId::new(at, 6), at),
             Signal::DeliveryAwaited(DeliveryId::new(at, 3)),
             Signal::DeliverySettled(DeliveryId::new(at, 4)),
             Signal::ReplayChanged(ReplayId::new(at, 5)),

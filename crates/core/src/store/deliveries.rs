@@ -173,7 +173,8 @@ pub trait DeliveryStore: Send + Sync {
     /// their bodies are large. One with a damaged body is given up.
     ///
     /// Each is `in_flight` under `proof` when this returns, and cannot be claimed again before the claim
-    /// has ended or the lane has another owner. With an outdated epoch nothing is claimed.
+    /// has ended or the lane has another owner. With an outdated epoch nothing is claimed. Waiting
+    /// deliveries belong to the destination: each of its lanes may claim them, under its own epoch.
     async fn claim_due(
         &self,
         destination: DestinationId,
@@ -263,7 +264,8 @@ pub trait DeliveryStore: Send + Sync {
         at: Timestamp,
     ) -> Result<(), StoreError>;
 
-    /// Replaces the saved state of a lane; durable after `Ok`. With an outdated epoch nothing changes.
+    /// Replaces the saved state of a destination; durable after `Ok`. With an outdated epoch nothing
+    /// changes. If it has several lanes, the first one saves its state.
     async fn save_lane(
         &self,
         destination: DestinationId,
@@ -271,7 +273,7 @@ pub trait DeliveryStore: Send + Sync {
         state: SavedLaneState,
     ) -> Result<(), StoreError>;
 
-    /// The saved states of all lanes that have one.
+    /// The saved states of all destinations that have one.
     async fn load_lanes(&self) -> Result<BTreeMap<DestinationId, SavedLaneState>, StoreError>;
 
     /// The last stored time, to judge the clock at a start.

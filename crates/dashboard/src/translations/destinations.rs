@@ -103,6 +103,8 @@ crate::lang::translations!(
         retry_quick: "quick: for seconds", "quick: por segundos", "quick: durante segundos";
         concurrency: "Concurrency", "Envios simultâneos", "Envíos simultáneos";
         timeout: "Timeout", "Tempo limite", "Tiempo límite";
+        shards: "Shards", "Shards (faixas paralelas)", "Shards (carriles paralelos)";
+        shards_hint: "Lanes that share the deliveries, so that several nodes can send at once. Each has its part of concurrency and rate.", "Faixas que dividem as entregas, para que vários nós enviem ao mesmo tempo. Cada uma tem sua parte dos envios simultâneos e do limite de taxa.", "Carriles que comparten las entregas, para que varios nodos envíen a la vez. Cada uno tiene su parte de los envíos simultáneos y del límite de frecuencia.";
         delay: "Initial delay", "Espera inicial", "Espera inicial";
         delay_hint: "Time to wait before the first attempt. Empty: none.", "Tempo de espera antes da primeira tentativa. Vazio: nenhum.", "Tiempo de espera antes del primer intento. Vacío: ninguno.";
     }

@@ -632,8 +632,7 @@ impl Engine {
     fn finish_status_update(&self, confirmed: &ConfirmedDelivery, at: Timestamp) {
         let ConfirmedDelivery { delivery, event, destination, attempts, next } = *confirmed;
         self.shared.feed.publish(at, || {
-            let lanes = &self.registry.load().lanes;
-            let name = lanes.get(&destination).map(|lane| lane.name());
+            let name = self.registry.load().names.get(&destination).cloned();
             LiveUpdate::settled(delivery, event, name, next, attempts, at)
         });
         self.shared.notify_waiters(delivery, || {
@@ -650,8 +649,8 @@ impl Engine {
     /// Queues a committed delivery in its lane. Without a slot it stays in the store, and the lane
     /// fetches it from there.
     fn hand_over(&self, delivery: PlannedDelivery, event: &NewEvent, source: &Name) {
-        let PlannedDelivery { new, lane, slot, transformed } = delivery;
-        let (Some(lane), Some(slot), Some(proof)) = (lane, slot, new.claim) else {
+        let PlannedDelivery { new, place, transformed } = delivery;
+        let (Some((lane, slot)), Some(proof)) = (place, new.claim) else {
             // By id: the lane may have been replaced during the commit.
             return self.wake_lane(new.destination);
         };

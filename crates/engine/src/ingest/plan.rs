@@ -57,10 +57,8 @@ pub(super) struct KeyAssignment {
 /// A delivery to be committed.
 pub(super) struct PlannedDelivery {
     pub(super) new: NewDelivery,
-    /// `None` if the destination cannot be used; its deliveries stay in the store.
-    pub(super) lane: Option<Arc<Lane>>,
-    /// `None` if the delivery may not start now or the lane has no room.
-    pub(super) slot: Option<LaneSlot>,
+    /// `None` if the delivery may not start now, or no lane has room for it; then it stays in the store.
+    pub(super) place: Option<(Arc<Lane>, LaneSlot)>,
     /// The body made by the route's transform; without a body if the route failed.
     pub(super) transformed: Option<NewDeliveryBody>,
 }
@@ -439,11 +437,11 @@ fn reserve_slot(
     body_bytes: usize,
     transformed: Option<NewDeliveryBody>,
 ) -> PlannedDelivery {
-    let reserved = match &target.lane {
-        Some(lane) if new.delay.is_zero() => lane.reserve(body_bytes),
-        Some(_) | None => None,
+    let reserved = match new.delay.is_zero() {
+        true => target.reserve(new.id, body_bytes),
+        false => None,
     };
-    let (slot, claim) = reserved.unzip();
+    let (place, claim) = reserved.map(|(lane, slot, claim)| ((lane, slot), claim)).unzip();
     let new = NewDelivery { claim, ..new };
-    PlannedDelivery { new, lane: target.lane.clone(), slot, transformed }
+    PlannedDelivery { new, place, transformed }
 }

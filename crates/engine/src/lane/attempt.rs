@@ -480,9 +480,12 @@ impl Lane {
             self.set_limited(&state.scheduler.gate);
         }
         drop(state);
-        if decision.cool_until.is_some() {
+        if let Some(until) = decision.cool_until {
             self.metrics.remote_429.inc();
-            self.metrics.cooling.set(1);
+            match self.id.shard.is_whole() {
+                true => _ = self.metrics.cooling.set(1),
+                false => self.shared.shard_news.add_cool_down(self.id, until),
+            }
         }
         if has_changed || decision.cool_until.is_some() {
             self.changed.notify_one();

@@ -7,7 +7,7 @@ use std::{
 
 use surehook_core::{
     lane::{BacklogDrain, LanePause, SavedLaneState},
-    store::AttemptRow,
+    store::{AttemptRow, LaneAction},
 };
 use surehook_retry::{circuit::CircuitState, rate::Rate};
 use surehook_types::store_error::StoreError;
@@ -42,10 +42,23 @@ impl Lane {
         state
     }
 
+    /// Does what its owner is asked to do.
+    pub(crate) async fn act(self: Arc<Self>, action: LaneAction) -> Result<(), StoreError> {
+        match action {
+            LaneAction::Pause { reason, automatic } => self.pause(reason, automatic).await,
+            LaneAction::Resume { rate } => self.resume(rate).await,
+            LaneAction::Probe => self.probe().await.map(drop),
+        }
+    }
+
     /// Starts no more attempts. Queued deliveries return to the store; running attempts finish.
-    pub(crate) async fn pause(&self, reason: Option<String>) -> Result<(), StoreError> {
+    pub(crate) async fn pause(
+        &self,
+        reason: Option<String>,
+        automatic: bool,
+    ) -> Result<(), StoreError> {
         let at = self.shared.clock.now();
-        let pause = LanePause { at, reason, automatic: false };
+        let pause = LanePause { at, reason, automatic };
         let saving = self.saving.lock().await;
         let new_state = SavedLaneState { paused: Some(pause.clone()), ..self.state_to_save() };
         self.write_state(new_state.clone()).await?;
@@ -83,7 +96,13 @@ impl Lane {
         let is_unknown = self.is_saved_state_unknown.load(Ordering::Relaxed);
         if is_unknown || !is_same_state(&lock(&self.saved), &state) {
             self.write_state(state.clone()).await?;
+            let was_paused = lock(&self.saved).paused.is_some();
+            let pause = state.paused.clone().filter(|_| !was_paused && !self.id.shard.is_whole());
             self.publish_saved_state(state);
+            // By the gateway: other pauses are saved by `pause`.
+            if let Some(pause) = pause {
+                self.shared.shard_news.add_pause(self.id, pause.reason);
+            }
         }
         Ok(())
     }
@@ -91,7 +110,11 @@ impl Lane {
     /// If the outcome is unknown, the supervisor writes the state of the memory again: the store must
     /// not keep a pause that was answered with an error.
     async fn write_state(&self, state: SavedLaneState) -> Result<(), StoreError> {
-        let written = self.shared.store.save_lane(self.id, self.epoch, state).await;
+        // The first lane saves the state of the destination; others begin with it.
+        let written = match self.id.shard.is_first() {
+            true => self.shared.store.save_lane(self.id.destination, self.epoch, state).await,
+            false => Ok(()),
+        };
         match &written {
             Ok(()) => self.is_saved_state_unknown.store(false, Ordering::Relaxed),
             Err(StoreError::Unknown(_)) => {
@@ -132,7 +155,7 @@ impl Lane {
             let at = self.shared.clock.now();
             self.shared.feed.publish(at, || {
                 LiveUpdate::DestinationChanged(DestinationChanged {
-                    id: self.id,
+                    id: self.id.destination,
                     name: Some(name),
                     change: DestinationChange::State,
                     at,
@@ -146,13 +169,10 @@ impl Lane {
         let state = self.lock();
         let gate = &state.scheduler.gate;
         self.set_limited(gate);
-        self.metrics.paused.set(i64::from(gate.paused.is_some()));
-        self.metrics.circuit.set(match gate.circuit.state() {
-            CircuitState::Closed => 0,
-            CircuitState::Open { .. } => 1,
-            CircuitState::HalfOpen { .. } => 2,
-            CircuitState::Ramp { .. } => 3,
-        });
+        if self.id.shard.is_whole() {
+            self.metrics.paused.set(i64::from(gate.paused.is_some()));
+            self.metrics.circuit.set(circuit_number(gate.circuit.state()));
+        }
     }
 
     /// Returns queued deliveries to the store. If that fails, it is tried again in the background.
@@ -210,7 +230,8 @@ impl Lane {
         }
         let Some(slot) = self.take_slot(0) else { return Ok(None) };
         let now = self.shared.clock.now();
-        let claims = self.claim(|proof| self.shared.store.claim_next(self.id, now, proof));
+        let claims =
+            self.claim(|proof| self.shared.store.claim_next(self.id.destination, now, proof));
         Ok(self.take_claimed(claims.await?).pop().map(|claimed| {
             self.lock().track_claim(&claimed);
             QueuedDelivery { claimed, slot }
@@ -233,6 +254,32 @@ fn log_circuit(destination: &str, circuit: CircuitState) {
             tracing::info!(destination, "circuit closed: full concurrency");
         }
     }
+}
+
+/// The number of a circuit's state in metrics.
+const fn circuit_number(state: CircuitState) -> i64 {
+    match state {
+        CircuitState::Closed => 0,
+        CircuitState::Open { .. } => 1,
+        CircuitState::HalfOpen { .. } => 2,
+        CircuitState::Ramp { .. } => 3,
+    }
+}
+
+/// Sets the metrics of a destination with several lanes, of which these run here: what holds for any of
+/// them.
+pub(crate) fn show_shards(lanes: &[Arc<Lane>]) {
+    let Some(metrics) = lanes.first().map(|lane| &lane.metrics) else { return };
+    let states: Vec<SavedLaneState> = lanes.iter().map(|lane| lane.current_state()).collect();
+    let is_any = |holds: fn(&SavedLaneState) -> bool| i64::from(states.iter().any(holds));
+    metrics.paused.set(is_any(|state| state.paused.is_some()));
+    metrics.cooling.set(is_any(|state| state.cool_until.is_some()));
+    let is_open = |state: &&SavedLaneState| state.circuit.is_holding();
+    let worst = states
+        .iter()
+        .find(is_open)
+        .or_else(|| states.iter().max_by_key(|state| circuit_number(state.circuit)));
+    metrics.circuit.set(worst.map_or(0, |state| circuit_number(state.circuit)));
 }
 
 fn is_same_state(saved: &SavedLaneState, state: &SavedLaneState) -> bool {

@@ -331,7 +331,7 @@ impl Lane {
             Some(sent) => sent,
             None => {
                 let day = limits.day(now);
-                let sent = self.shared.messages.count_sent_on(self.id, day).await?;
+                let sent = self.shared.messages.count_sent_on(self.id.destination, day).await?;
                 self.lock().messages.today = Some(DailySendCounter::new(day, sent, limits));
                 sent
             }

@@ -20,7 +20,9 @@
 //! - The **gate** of core decides what may start: pause, circuit, rate. The supervisor saves its state,
 //!   so that it survives a restart (`control`).
 //!
-//! Lanes share only the store and a memory budget: a destination that hangs fills its own slots.
+//! Lanes share only the store and a memory budget: a destination that hangs fills its own slots. The lanes
+//! of a destination with several [shards](surehook_core::lane::shard) share the waiting deliveries, and
+//! tell each other of pauses and cool-downs (`shard_news`).
 
 mod attempt;
 mod control;
@@ -43,7 +45,7 @@ use surehook_core::{
     delivery::{ClaimProof, LaneEpoch},
     destination::Destination,
     lane::{
-        SavedLaneState,
+        LaneId, SavedLaneState,
         gate::{LaneGate, StartPermission},
         scheduler::{LaneScheduler, LaneTime, QueueItem},
     },
@@ -62,6 +64,7 @@ use surehook_webhooks::key::DedupKey;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+pub(crate) use self::control::show_shards;
 use self::message::MessageSendState;
 use crate::{
     clock_guard::ClockGuard,
@@ -77,6 +80,7 @@ use crate::{
     programs::AllowedPrograms,
     routing::RouteTable,
     sender::HttpSenderConfig,
+    shard_news::ShardNews,
     signals::SignalOutbox,
     source_secrets::SourceSecretsTable,
     telemetry::{LaneMetrics, Telemetry},
@@ -118,6 +122,7 @@ pub(crate) struct LaneContext {
     pub(crate) node: NodeState,
     pub(crate) signals: Arc<SignalOutbox>,
     pub(crate) lost_claims: LostClaims,
+    pub(crate) shard_news: ShardNews,
     /// A message has ended, so a callback may be due.
     pub(crate) callbacks_due: Notify,
     pub(crate) routes: ArcSwap<RouteTable>,
@@ -251,10 +256,10 @@ impl Drop for ClaimGuard {
     }
 }
 
-/// The lane of one destination.
+/// A lane of one destination.
 #[derive(Debug)]
 pub(crate) struct Lane {
-    id: DestinationId,
+    id: LaneId,
     /// The epoch under which this process owns the lane.
     epoch: LaneEpoch,
     destination: ArcSwap<Destination>,
@@ -304,7 +309,7 @@ impl Lane {
             state.messages.assume_all_were_sent_to(Duration::ZERO);
         }
         let lane = Arc::new(Self {
-            id: destination.id,
+            id: owned.lane,
             epoch: owned.epoch,
             client: ArcSwap::from_pointee(DestinationClient::new(prepared, &shared.http, None)),
             metrics,
@@ -329,8 +334,12 @@ impl Lane {
         lane
     }
 
-    pub(crate) fn id(&self) -> DestinationId {
+    pub(crate) fn id(&self) -> LaneId {
         self.id
+    }
+
+    pub(crate) fn destination_id(&self) -> DestinationId {
+        self.id.destination
     }
 
     pub(crate) fn epoch(&self) -> LaneEpoch {
@@ -444,7 +453,7 @@ impl Lane {
 
     /// Ends claims that this lane does not work on, in the background.
     fn abandon(&self, claims: &[HeldClaim], due_at: Timestamp) {
-        let destination = self.id;
+        let destination = self.id.destination;
         self.shared.lost_claims.add(claims.iter().map(|claim| AbandonedClaim {
             destination,
             proof: claim.proof,
@@ -455,7 +464,7 @@ impl Lane {
 
     /// Ends what may have been claimed with this proof, in the background.
     fn abandon_all(&self, proof: ClaimProof) {
-        let (destination, due_at) = (self.id, self.shared.clock.now());
+        let (destination, due_at) = (self.id.destination, self.shared.clock.now());
         let claim = AbandonedClaim { destination, proof, delivery: None, due_at };
         self.shared.lost_claims.add([claim]);
     }
@@ -555,6 +564,12 @@ impl Lane {
         state.scheduler.until_next_start(self.concurrency(), self.time())
     }
 
+    /// Another lane of the destination was asked to send nothing until then.
+    pub(crate) fn cool_down(&self, until: Timestamp) {
+        self.lock().scheduler.cool_down(until);
+        self.changed.notify_one();
+    }
+
     /// The end of the cool-down, if the lane cools down.
     pub(crate) fn cooling_until(&self) -> Option<Timestamp> {
         let now = self.shared.clock.now();
@@ -631,7 +646,7 @@ impl Lane {
         loop {
             // Deliveries may still come from commits that began before.
             if let Err(error) = self.return_queued().await {
-                tracing::warn!(destination = %self.id, %error, "could not return queued deliveries to the store");
+                tracing::warn!(destination = %self.id.destination, %error, "could not return queued deliveries to the store");
             }
             if self.slots.available_permits() == SLOTS {
                 break;
@@ -639,7 +654,7 @@ impl Lane {
             tokio::time::sleep(FINISH_POLL).await;
         }
         if let Err(error) = self.save_state().await {
-            tracing::warn!(destination = %self.id, %error, "could not save the state of a lane");
+            tracing::warn!(destination = %self.id.destination, %error, "could not save the state of a lane");
         }
     }
 

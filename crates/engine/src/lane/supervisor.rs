@@ -37,19 +37,21 @@ async fn run_round(lane: &Arc<Lane>) -> Duration {
         return TIMER_MAX;
     }
     if let Err(error) = lane.load_sent_today().await {
-        tracing::warn!(destination = %lane.id, %error, "could not read the messages sent today");
+        tracing::warn!(destination = %lane.id.destination, %error, "could not read the messages sent today");
         return STATE_ERROR_PAUSE;
     }
     let closed_for = lane.advance_time();
     if let Err(error) = lane.save_state().await {
-        tracing::warn!(destination = %lane.id, %error, "could not save the state of a lane");
+        tracing::warn!(destination = %lane.id.destination, %error, "could not save the state of a lane");
         return STATE_ERROR_PAUSE;
     }
     let cooling_until = lane.cooling_until();
-    lane.metrics.cooling.set(i64::from(cooling_until.is_some()));
+    if lane.id.shard.is_whole() {
+        lane.metrics.cooling.set(i64::from(cooling_until.is_some()));
+    }
     if let Some(wait) = closed_for {
         if let Err(error) = lane.return_queued().await {
-            tracing::warn!(destination = %lane.id, %error, "could not return queued deliveries to the store");
+            tracing::warn!(destination = %lane.id.destination, %error, "could not return queued deliveries to the store");
         }
         return wait;
     }
@@ -63,7 +65,7 @@ async fn run_round(lane: &Arc<Lane>) -> Duration {
             lane.until_next_start().map_or(wait, |start| start.min(wait))
         }
         Err(error) => {
-            tracing::warn!(destination = %lane.id, %error, "could not fetch due deliveries");
+            tracing::warn!(destination = %lane.id.destination, %error, "could not fetch due deliveries");
             lane.backlog.store(true, Ordering::Release);
             CLAIM_PAUSE
         }
@@ -95,7 +97,7 @@ async fn fetch_due(lane: &Arc<Lane>) -> Result<Duration, StoreError> {
     // Reset before the read, lowered after it: a retry settled in between lowers it too
     // (`expect_due`), and must not be overwritten by the older value.
     lane.next_due.store(i64::MAX, Ordering::SeqCst);
-    if let Some(next) = lane.shared.store.find_next_due(lane.id).await? {
+    if let Some(next) = lane.shared.store.find_next_due(lane.id.destination).await? {
         lane.next_due.fetch_min(next.as_millis(), Ordering::SeqCst);
     }
     Ok(until_next_due(lane, lane.shared.clock.now()))
@@ -106,7 +108,8 @@ async fn claim_due(
     slots: Vec<LaneSlot>,
     now: Timestamp,
 ) -> Result<usize, StoreError> {
-    let claims = lane.claim(|proof| lane.shared.store.claim_due(lane.id, now, proof, slots.len()));
+    let (destination, limit) = (lane.id.destination, slots.len());
+    let claims = lane.claim(|proof| lane.shared.store.claim_due(destination, now, proof, limit));
     let claimed = lane.take_claimed(claims.await?);
     let count = claimed.len();
     for (claimed, mut slot) in claimed.into_iter().zip(slots) {

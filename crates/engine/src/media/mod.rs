@@ -277,7 +277,7 @@ impl Engine {
     /// The client of a destination's lane, or a new one if another node owns the lane.
     fn client_of(&self, destination: DestinationId) -> Option<Arc<DestinationClient>> {
         let registry = self.registry.load();
-        if let Some(lane) = registry.lanes.get(&destination) {
+        if let Some(lane) = registry.lanes_of(destination).first() {
             return Some(lane.client());
         }
         let prepared = registry.destinations.get(&destination)?.prepared.clone();

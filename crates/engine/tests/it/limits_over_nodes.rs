@@ -8,7 +8,10 @@ use std::{
 
 use serde_json::{Value, json};
 use surehook_core::store::ConfigChange;
-use surehook_engine::system::{SystemClock, SystemRng};
+use surehook_engine::{
+    ConfigChangeError,
+    system::{SystemClock, SystemRng},
+};
 use surehook_types::{
     ids::{DestinationId, RouteId},
     rng::new_id,
@@ -115,34 +118,47 @@ fn parse_request(buffer: &[u8]) -> Option<(usize, Value)> {
     Some((end, serde_json::from_slice(body).unwrap()))
 }
 
-/// A source, and a destination with a rate and ordering keys.
-fn configuration(url: &str) -> Vec<ConfigChange> {
-    let destination: DestinationId = new_id(&SystemRng, SystemClock.now());
-    let route: RouteId = new_id(&SystemRng, SystemClock.now());
+/// A destination with a rate and ordering keys.
+fn put_destination(id: DestinationId, url: &str, shards: u16) -> ConfigChange {
     let spec = json!({
-        "name": "out", "url": url, "rate": format!("{RATE}/s burst {BURST}"),
+        "name": "out", "url": url, "rate": format!("{RATE}/s burst {BURST}"), "shards": shards,
         "order": { "key": "/key" },
     });
-    let route_spec = json!({ "from": "shop", "to": "out" });
-    vec![
-        put_source("shop"),
-        ConfigChange::PutDestination(destination, serde_json::from_value(spec).unwrap()),
-        ConfigChange::PutRoute(route, serde_json::from_value(route_spec).unwrap()),
-    ]
+    ConfigChange::PutDestination(id, serde_json::from_value(spec).unwrap())
 }
 
 /// Three nodes, a receiver, and the number of events that were received so far.
 struct Drill {
     test: PostgresNodes,
+    destination: DestinationId,
     receiver: Receiver,
     received: usize,
 }
 
 impl Drill {
-    async fn start() -> Option<Self> {
+    async fn start(shards: u16) -> Option<Self> {
         let receiver = Receiver::start().await;
-        let test = PostgresNodes::start(3, configuration(&receiver.url)).await?;
-        Some(Self { test, receiver, received: 0 })
+        let destination: DestinationId = new_id(&SystemRng, SystemClock.now());
+        let route: RouteId = new_id(&SystemRng, SystemClock.now());
+        let route_spec = json!({ "from": "shop", "to": "out" });
+        let changes = vec![
+            put_source("shop"),
+            put_destination(destination, &receiver.url, shards),
+            ConfigChange::PutRoute(route, serde_json::from_value(route_spec).unwrap()),
+        ];
+        let test = PostgresNodes::start(3, changes).await?;
+        Some(Self { test, destination, receiver, received: 0 })
+    }
+
+    /// Changes the number of shards, and waits until all of the new lanes have an owner.
+    async fn change_shards(&self, shards: u16) {
+        let changes = vec![put_destination(self.destination, &self.receiver.url, shards)];
+        let change = |_: &_| Ok((changes.clone(), ()));
+        self.test.nodes[0].engine.change::<_, ConfigChangeError>(change).await.unwrap();
+        wait_for(async || {
+            (self.test.owners(shards).await.len() == usize::from(shards)).then_some(())
+        })
+        .await;
     }
 
     /// Receives events on all nodes in turn.
@@ -164,7 +180,7 @@ impl Drill {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heavy_planned_handovers_keep_rate_and_order_and_repeat_nothing() {
-    let Some(mut drill) = Drill::start().await else { return };
+    let Some(mut drill) = Drill::start(1).await else { return };
     drill.receive(200).await;
     for _ in 0..10 {
         // Before the node leaves: meanwhile there are three.
@@ -177,7 +193,7 @@ async fn heavy_planned_handovers_keep_rate_and_order_and_repeat_nothing() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heavy_lost_owners_cost_no_delivery_and_no_order_and_break_no_rate() {
-    let Some(mut drill) = Drill::start().await else { return };
+    let Some(mut drill) = Drill::start(1).await else { return };
     drill.receive(200).await;
     for _ in 0..2 {
         drill.test.join().await;
@@ -185,6 +201,29 @@ async fn heavy_lost_owners_cost_no_delivery_and_no_order_and_break_no_rate() {
         drill.test.lose(&lost).await;
         drill.receive(20).await;
         lost.stop().await;
+    }
+    drill.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heavy_shards_keep_rate_and_order_together_while_they_move() {
+    let Some(mut drill) = Drill::start(3).await else { return };
+    drill.receive(200).await;
+    for _ in 0..4 {
+        drill.test.join().await;
+        drill.test.take_owner().await.leave().await;
+        drill.receive(10).await;
+    }
+    drill.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heavy_change_of_the_number_of_shards_keeps_rate_and_order_and_repeats_nothing() {
+    let Some(mut drill) = Drill::start(1).await else { return };
+    drill.receive(200).await;
+    for shards in [4, 2, 1, 3] {
+        drill.change_shards(shards).await;
+        drill.receive(10).await;
     }
     drill.finish().await;
 }

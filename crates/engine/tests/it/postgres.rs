@@ -67,18 +67,17 @@ impl PostgresNodes {
         self.nodes.push(TestNode { engine, faults, store });
     }
 
-    /// The nodes that own at least one lane.
-    pub(crate) async fn owners(&self) -> Vec<NodeId> {
+    /// The owners of the lanes of destinations with this many shards.
+    pub(crate) async fn owners(&self, shards: u16) -> Vec<NodeId> {
         let report = self.nodes[0].store.load_nodes().await.unwrap();
-        report.lanes.iter().filter_map(|lane| lane.owner).collect()
+        let lanes = report.lanes.iter().filter(|row| row.lane.shard.count == shards);
+        lanes.filter_map(|row| row.owner).collect()
     }
 
     /// Takes a node that owns a lane out of the list.
     pub(crate) async fn take_owner(&mut self) -> TestNode {
-        let position = wait_for(async || {
-            let owners = self.owners().await;
-            self.nodes.iter().position(|node| owners.contains(&node.engine.node_id()))
-        });
+        let position =
+            wait_for(async || self.nodes.iter().position(|node| node.engine.owned_lanes() > 0));
         let position = position.await;
         self.nodes.remove(position)
     }

@@ -10,12 +10,12 @@ use surehook_core::{
     outbox::OutboxPost,
     store::{
         AdminStore as _, ConfigChange, CoordinationStore as _, DeliveryFilter, DeliveryRow,
-        NodeLease, PageRequest,
+        LaneAction, LaneRequest, NodeLease, PageRequest,
     },
 };
 use surehook_engine::{
     ConfigChangeError, Engine, LaneError,
-    feed::LiveUpdate,
+    feed::{FeedSubscriber, LiveUpdate},
     listen::{ListenCall, ListenerAnswer},
     system::{SystemClock, SystemRng},
 };
@@ -31,7 +31,7 @@ use surehook_types::{
 };
 use tempfile::TempDir;
 
-use crate::support::{put_source, receive, start_engine, wait_for};
+use crate::support::{TestEngine, put_source, receive, start_engine, wait_for};
 
 /// Long enough for a test, and not for ever: there are other nodes.
 const LEASE: NodeLease = NodeLease::For(Duration::from_secs(30));
@@ -99,7 +99,7 @@ impl TestNodes {
         let is_owner = |node: &&Arc<Engine>| Some(node.node_id()) == lane.owner;
         let owner = self.nodes.iter().find(is_owner).unwrap();
         let other = self.nodes.iter().find(|node| !is_owner(node)).unwrap();
-        (lane.destination, owner, other)
+        (lane.lane.destination, owner, other)
     }
 
     async fn deliveries(&self) -> Vec<DeliveryRow> {
@@ -127,9 +127,13 @@ impl TestNodes {
 }
 
 fn put_destination(name: &str) -> [ConfigChange; 2] {
+    put_sharded_destination(name, 1)
+}
+
+fn put_sharded_destination(name: &str, shards: u16) -> [ConfigChange; 2] {
     let destination: DestinationId = new_id(&SystemRng, SystemClock.now());
     let route: RouteId = new_id(&SystemRng, SystemClock.now());
-    let spec = serde_json::json!({ "name": name, "url": "builtin:inbox" });
+    let spec = serde_json::json!({ "name": name, "url": "builtin:inbox", "shards": shards });
     let route_spec = serde_json::json!({ "from": "shop", "to": name });
     [
         ConfigChange::PutDestination(destination, serde_json::from_value(spec).unwrap()),
@@ -251,7 +255,7 @@ async fn listener_is_served_by_the_owner_of_the_lane_and_sent_there_by_others() 
     test.nodes[0].change::<_, ConfigChangeError>(|_| Ok((changes.clone(), ()))).await.unwrap();
     test.wait_until_shared(2).await;
     let report = test.store.load_nodes().await.unwrap();
-    let lane = report.lanes.iter().find(|lane| lane.destination == laptop).unwrap();
+    let lane = report.lanes.iter().find(|row| row.lane.destination == laptop).unwrap();
     let is_owner = |node: &&Arc<Engine>| Some(node.node_id()) == lane.owner;
     let owner = test.nodes.iter().find(is_owner).unwrap();
     let other = test.nodes.iter().find(|node| !is_owner(node)).unwrap();
@@ -312,6 +316,89 @@ async fn message_is_sent_through_a_node_without_the_lane() {
     test.wait_for_successes(2).await;
     let unknown = other.find_send_target("nowhere").await.unwrap_err();
     assert_eq!(unknown.to_string(), "there is no destination `nowhere`");
+}
+
+#[tokio::test]
+async fn shards_are_spread_over_nodes_and_paused_and_resumed_together() {
+    let test = TestNodes::start(2, 0).await;
+    let changes = put_sharded_destination("hot", 4).to_vec();
+    test.nodes[0].change::<_, ConfigChangeError>(|_| Ok((changes.clone(), ()))).await.unwrap();
+    test.wait_until_shared(4).await;
+    let destination = test.store.load_nodes().await.unwrap().lanes[0].lane.destination;
+    // Each node delivers what it receives.
+    for number in 0..20 {
+        receive(&test.nodes[number % 2], &format!("a{number}")).await.unwrap();
+    }
+    test.wait_for_successes(20).await;
+
+    test.nodes[1].pause(destination, None).await.unwrap();
+    assert!(test.saved_state(destination).await.paused.is_some());
+    for number in 0..20 {
+        receive(&test.nodes[number % 2], &format!("b{number}")).await.unwrap();
+    }
+    let held = test.deliveries().await;
+    assert_eq!(held.iter().filter(|row| row.status == DeliveryStatus::Held).count(), 20);
+    // A lane that begins now is paused as well.
+    let second = test.nodes[1].owned_lanes();
+    test.nodes[1].leave(Duration::from_secs(10)).await;
+    let first = &test.nodes[0];
+    wait_for(async || (first.owned_lanes() == second + 2).then_some(())).await;
+    let held = test.deliveries().await;
+    assert_eq!(held.iter().filter(|row| row.status == DeliveryStatus::Held).count(), 20);
+
+    first.resume(destination, None).await.unwrap();
+    test.wait_for_successes(40).await;
+}
+
+#[tokio::test]
+async fn lane_that_missed_a_resume_follows_the_first_lane_of_its_destination() {
+    let test = TestNodes::start(2, 0).await;
+    let changes = put_sharded_destination("hot", 2).to_vec();
+    test.nodes[0].change::<_, ConfigChangeError>(|_| Ok((changes.clone(), ()))).await.unwrap();
+    test.wait_until_shared(2).await;
+    let report = test.store.load_nodes().await.unwrap();
+    let second = report.lanes.iter().find(|row| row.lane.shard.index == 1).unwrap();
+    let owner = test.nodes.iter().find(|node| Some(node.node_id()) == second.owner).unwrap();
+    let (mut updates, _) = owner.feed().subscribe(None);
+    let pause_change = async |updates: &mut FeedSubscriber| loop {
+        let changes =
+            tokio::time::timeout(Duration::from_secs(30), updates.next()).await.unwrap().unwrap();
+        if changes.iter().any(|(_, one)| matches!(&**one, LiveUpdate::DestinationChanged(_))) {
+            return;
+        }
+    };
+
+    // As if it was paused at the moment at which the destination was resumed.
+    let requested_at = SystemClock.now();
+    let id = new_id(&SystemRng, requested_at);
+    let action = LaneAction::Pause { reason: None, automatic: true };
+    let request = LaneRequest { id, lane: second.lane, action, requested_at };
+    test.store.add_lane_request(request).await.unwrap();
+    pause_change(&mut updates).await;
+
+    // No request resumes it.
+    pause_change(&mut updates).await;
+    assert!(test.saved_state(second.lane.destination).await.paused.is_none());
+}
+
+#[tokio::test]
+async fn number_of_shards_can_be_changed_while_the_only_process_delivers() {
+    let test = TestEngine::start().await;
+    let mut received = 0;
+    for shards in [3, 1, 8] {
+        let spec = serde_json::json!({ "name": "inbox", "url": "builtin:inbox", "shards": shards });
+        let spec = serde_json::from_value(spec).unwrap();
+        let changes = vec![ConfigChange::PutDestination(test.destination, spec)];
+        test.engine.change::<_, ConfigChangeError>(|_| Ok((changes.clone(), ()))).await.unwrap();
+        for _ in 0..10 {
+            test.receive(&format!("k{received}")).await.unwrap();
+            received += 1;
+        }
+        wait_for(async || (test.engine.owned_lanes() == shards).then_some(())).await;
+    }
+    let deliveries = test.wait_until_all_ended().await;
+    assert_eq!(deliveries.len(), received);
+    assert!(deliveries.iter().all(|row| row.attempts == 1));
 }
 
 #[tokio::test]

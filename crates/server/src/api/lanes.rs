@@ -174,7 +174,8 @@ impl From<LaneError> for Problem {
             LaneError::OwnedElsewhere(_) => "owned_by_other_node",
             LaneError::NotListen => "not_a_listen_destination",
             LaneError::TooManyListeners(_) => "too_many_listeners",
-            LaneError::NoAnswer | LaneError::NotDone(_) => {
+            LaneError::BurstBelowShards { .. } => return Self::invalid(error.to_string()),
+            LaneError::NoAnswer | LaneError::NotDone(_) | LaneError::Changing => {
                 let status = StatusCode::SERVICE_UNAVAILABLE;
                 return Self::new(status, "owner_unavailable", error.to_string()).retry_after(5);
             }

@@ -10,8 +10,11 @@ use surehook_api::nodes::{
     DatabaseResponse, DutyResponse, HandoverResponse, LaneOwnerResponse, NodeResponse, NodeStatus,
     NodesResponse, StandbyResponse,
 };
-use surehook_core::store::{
-    DatabaseHealth, DutyRow, HandoverRow, LaneOwnerRow, NodeRow, NodesReport, StandbyHealth,
+use surehook_core::{
+    lane::LaneId,
+    store::{
+        DatabaseHealth, DutyRow, HandoverRow, LaneOwnerRow, NodeRow, NodesReport, StandbyHealth,
+    },
 };
 use surehook_types::{
     ids::{DestinationId, NodeId},
@@ -28,7 +31,7 @@ pub(crate) fn add_routes(api: ApiTable) -> ApiTable {
     let operation = Operation::new("get_nodes", "Get all nodes and what they own.")
         .description(
             "A node is a process of the gateway. Several can use one PostgreSQL; each owns a part of the \
-             lanes, a lane being the deliveries to one destination.",
+             lanes, a lane being the deliveries to one destination, or to one of its shards.",
         )
         .returns::<NodesResponse>(200);
     api.get("/api/v1/nodes", get_nodes, operation)
@@ -48,23 +51,32 @@ pub(crate) async fn get_nodes(
         .iter()
         .map(|stored| (stored.id, stored.spec.name.clone()))
         .collect();
-    let owners: BTreeMap<DestinationId, &LaneOwnerRow> =
-        report.lanes.iter().map(|lane| (lane.destination, lane)).collect();
-    let mut lanes: Vec<LaneOwnerResponse> = names
+    let owners: BTreeMap<LaneId, &LaneOwnerRow> =
+        report.lanes.iter().map(|row| (row.lane, row)).collect();
+    let mut lanes: Vec<LaneOwnerResponse> = configuration
+        .destinations
         .iter()
-        .map(|(id, name)| {
-            let row = owners.get(id);
+        .flat_map(|stored| {
+            LaneId::all(stored.id, stored.spec.shards).map(move |lane| (stored, lane))
+        })
+        .map(|(stored, lane)| {
+            let row = owners.get(&lane);
             LaneOwnerResponse {
-                destination: name.clone(),
-                destination_id: *id,
+                destination: stored.spec.name.clone(),
+                destination_id: stored.id,
+                shard: shard_number(lane),
                 owner: row.and_then(|row| row.owner),
                 epoch: row.map_or(0, |row| row.epoch.0),
                 since: row.map(|row| row.since),
-                oldest_pending_age_seconds: oldest.get(id).map(|at| now.since(*at).as_secs()),
+                oldest_pending_age_seconds: oldest
+                    .get(&stored.id)
+                    .map(|at| now.since(*at).as_secs()),
             }
         })
         .collect();
-    lanes.sort_by(|one, other| one.destination.cmp(&other.destination));
+    lanes.sort_by(|one, other| {
+        (&one.destination, one.shard).cmp(&(&other.destination, other.shard))
+    });
     let nodes = report.nodes.iter().map(|node| node_response(node, &report, &lanes)).collect();
     let duty = |row: &DutyRow| DutyResponse {
         duty: row.duty,
@@ -73,8 +85,9 @@ pub(crate) async fn get_nodes(
         since: row.since,
     };
     let handover = |row: &HandoverRow| HandoverResponse {
-        destination: names.get(&row.destination).cloned(),
-        destination_id: row.destination,
+        destination: names.get(&row.lane.destination).cloned(),
+        destination_id: row.lane.destination,
+        shard: shard_number(row.lane),
         from: row.from,
         to: row.to,
         at: row.at,
@@ -90,6 +103,11 @@ pub(crate) async fn get_nodes(
         handovers: report.handovers.iter().map(handover).collect(),
         database: database.map(database_response),
     }))
+}
+
+/// The number of a shard as people count.
+fn shard_number(lane: LaneId) -> Option<u16> {
+    (!lane.shard.is_whole()).then_some(lane.shard.index + 1)
 }
 
 fn node_response(

@@ -6,11 +6,11 @@ use std::time::Duration;
 use surehook_core::{
     access::{ApiToken, Role},
     decision::NotRoutedReason,
-    delivery::state::DeliveryStatus,
-    lane::{LanePause, SavedLaneState},
+    delivery::{ClaimProof, state::DeliveryStatus},
+    lane::{LaneId, LanePause, SavedLaneState},
     store::{
         AbandonedClaim, ConfigChange, Duty, HandoverRow, LANE_REQUESTS_KEPT, LaneAction,
-        LaneAnswer, LaneRequest, NextStep, NodeRow, SettleResult, Signal, SignalBatch,
+        LaneAnswer, LaneRequest, NextStep, NodeRow, OwnedLane, SettleResult, Signal, SignalBatch,
         SignalPosition,
     },
 };
@@ -27,7 +27,8 @@ pub async fn epoch_of_a_lane_grows_with_each_owner(mut fixture: StoreFixture) {
         last = fixture.epoch;
     }
     assert!(fixture.renew_node(fixture.node).await.unwrap().is_some());
-    let again = fixture.acquire_lanes(fixture.node, vec![fixture.crm]).await.unwrap();
+    let again =
+        fixture.acquire_lanes(fixture.node, vec![LaneId::whole(fixture.crm)]).await.unwrap();
     assert_eq!(again.len(), 1);
     assert_eq!(again[0].epoch, last, "the owner stays, and so does the epoch");
 }
@@ -101,11 +102,11 @@ pub async fn duty_is_led_under_a_term_that_grows_with_each_leader(mut fixture: S
 }
 
 pub async fn lane_has_one_owner_until_it_is_given_back(fixture: StoreFixture) {
-    let (crm, mail) = (fixture.crm, fixture.mail);
+    let (crm, mail) = (LaneId::whole(fixture.crm), LaneId::whole(fixture.mail));
     let second = fixture.add_node("second").await;
     let acquire = async |node, lanes| {
         let owned = fixture.acquire_lanes(node, lanes).await.unwrap();
-        owned.iter().map(|lane| lane.destination).collect::<Vec<_>>()
+        owned.iter().map(|owned| owned.lane).collect::<Vec<_>>()
     };
 
     assert!(acquire(second, vec![crm, mail]).await.is_empty(), "the first node owns both");
@@ -117,10 +118,100 @@ pub async fn lane_has_one_owner_until_it_is_given_back(fixture: StoreFixture) {
     assert!(acquire(fixture.node, vec![crm]).await.is_empty());
 }
 
+pub async fn shards_of_a_destination_have_owners_and_epochs_of_their_own(fixture: StoreFixture) {
+    let second = fixture.add_node("second").await;
+    fixture.release_lanes(fixture.node, vec![LaneId::whole(fixture.crm)]).await.unwrap();
+    let [first_lane, second_lane] = shards_of(&fixture, 2)[..] else { unreachable!("two shards") };
+    let acquire = async |node, lane| fixture.acquire_lanes(node, vec![lane]).await.unwrap();
+
+    let first = acquire(fixture.node, first_lane).await;
+    assert!(acquire(second, first_lane).await.is_empty(), "it has an owner");
+    let other = acquire(second, second_lane).await;
+
+    assert_eq!((first[0].lane, other[0].lane), (first_lane, second_lane));
+    let report = fixture.load_nodes().await.unwrap();
+    let owners = report.lanes.iter().filter(|row| row.lane.destination == fixture.crm);
+    let owners: Vec<_> = owners.map(|row| (row.lane, row.owner)).collect();
+    assert_eq!(owners, [(first_lane, Some(fixture.node)), (second_lane, Some(second))]);
+    // Waiting deliveries belong to the destination: either lane claims them, each once.
+    for _ in 0..4 {
+        fixture.accept(fixture.new_event()).await;
+    }
+    let claim = async |owned: &OwnedLane, number, limit| {
+        let proof = ClaimProof { epoch: owned.epoch, number };
+        fixture.claim_due(fixture.crm, fixture.now, proof, limit).await.unwrap().claimed
+    };
+    let claimed = [claim(&first[0], 71, 1).await, claim(&other[0], 72, 9).await].concat();
+    assert_eq!(claimed.len(), 4);
+    assert!(claim(&first[0], 73, 9).await.is_empty());
+    // Each is settled under the claim of its lane.
+    for claimed in &claimed {
+        fixture.finish(claimed, NextStep::Succeeded).await;
+    }
+}
+
+pub async fn takeover_of_a_shard_leaves_the_claims_of_the_others(fixture: StoreFixture) {
+    let second = fixture.add_node("second").await;
+    fixture.release_lanes(fixture.node, vec![LaneId::whole(fixture.crm)]).await.unwrap();
+    let [kept_lane, moved_lane] = shards_of(&fixture, 2)[..] else { unreachable!("two shards") };
+    let kept = fixture.acquire_lanes(fixture.node, vec![kept_lane]).await.unwrap();
+    let moved = fixture.acquire_lanes(second, vec![moved_lane]).await.unwrap();
+    for _ in 0..2 {
+        fixture.accept(fixture.new_event()).await;
+    }
+    let claim = async |owned: &OwnedLane, number| {
+        let proof = ClaimProof { epoch: owned.epoch, number };
+        let batch = fixture.claim_due(fixture.crm, fixture.now, proof, 1).await.unwrap();
+        batch.claimed.into_iter().next().unwrap()
+    };
+    // The embedded store gives all lanes of its process one epoch, and no node of it can die alone.
+    let can_die = kept[0].epoch != moved[0].epoch;
+    let (kept, lost) = (claim(&kept[0], 71).await, claim(&moved[0], 72).await);
+
+    fixture.remove_node(second).await.unwrap();
+    fixture.acquire_lanes(fixture.node, vec![moved_lane]).await.unwrap();
+
+    fixture.finish(&kept, NextStep::Succeeded).await;
+    if can_die {
+        let settled = fixture.settle(fixture.settlement(&lost, NextStep::Succeeded)).await.unwrap();
+        assert_eq!(settled, SettleResult::ClaimLost);
+        assert_eq!(fixture.only_delivery(lost.event).await.status, DeliveryStatus::Pending);
+    }
+}
+
+pub async fn lanes_with_another_number_of_shards_wait_until_all_are_given_back(
+    fixture: StoreFixture,
+) {
+    let second = fixture.add_node("second").await;
+    let (whole, halves) = (LaneId::whole(fixture.crm), shards_of(&fixture, 2));
+    let acquire = async |node, lanes: &[LaneId]| {
+        let owned = fixture.acquire_lanes(node, lanes.to_vec()).await.unwrap();
+        let owned = owned.into_iter();
+        owned.map(|owned| (owned.lane, owned.taken_over_after.is_some())).collect::<Vec<_>>()
+    };
+
+    assert!(acquire(second, &halves).await.is_empty(), "the first node owns the whole");
+    fixture.release_lanes(fixture.node, vec![whole]).await.unwrap();
+    assert_eq!(acquire(second, &halves[..1]).await, [(halves[0], true)]);
+    assert_eq!(acquire(fixture.node, &halves[1..]).await, [(halves[1], true)]);
+
+    fixture.release_lanes(fixture.node, vec![halves[1]]).await.unwrap();
+    assert!(acquire(fixture.node, &[whole]).await.is_empty(), "one half has an owner");
+    fixture.release_lanes(second, vec![halves[0]]).await.unwrap();
+    assert_eq!(acquire(fixture.node, &[whole]).await, [(whole, true)]);
+    let report = fixture.load_nodes().await.unwrap();
+    let lanes = report.lanes.iter().filter(|row| row.lane.destination == fixture.crm);
+    assert_eq!(lanes.map(|row| row.lane).collect::<Vec<_>>(), [whole]);
+}
+
+fn shards_of(fixture: &StoreFixture, count: u16) -> Vec<LaneId> {
+    LaneId::all(fixture.crm, count).collect()
+}
+
 pub async fn report_names_nodes_with_what_they_own(fixture: StoreFixture) {
     let second = fixture.add_node("second").await;
-    fixture.release_lanes(fixture.node, vec![fixture.crm]).await.unwrap();
-    fixture.acquire_lanes(second, vec![fixture.crm]).await.unwrap();
+    fixture.release_lanes(fixture.node, vec![LaneId::whole(fixture.crm)]).await.unwrap();
+    fixture.acquire_lanes(second, vec![LaneId::whole(fixture.crm)]).await.unwrap();
     fixture.lead_duties(second, vec![Duty::Prune]).await.unwrap();
 
     let report = fixture.load_nodes().await.unwrap();
@@ -132,24 +223,24 @@ pub async fn report_names_nodes_with_what_they_own(fixture: StoreFixture) {
     assert_eq!(address.unwrap().to_string(), "192.0.2.1:8080");
     let owner = |destination| {
         let mut lanes = report.lanes.iter();
-        lanes.find(|lane| lane.destination == destination).unwrap().owner
+        lanes.find(|row| row.lane == LaneId::whole(destination)).unwrap().owner
     };
     assert_eq!(owner(fixture.crm), Some(second));
     assert_eq!(owner(fixture.mail), Some(fixture.node));
     let leaders: Vec<_> = report.duties.iter().map(|row| (row.duty, row.leader)).collect();
     assert!(leaders.contains(&(Duty::Prune, Some(second))), "{leaders:?}");
-    let HandoverRow { destination, from, to, is_planned, .. } = report.handovers[0];
-    assert_eq!((destination, from, to), (fixture.crm, Some(fixture.node), second));
+    let HandoverRow { lane, from, to, is_planned, .. } = report.handovers[0];
+    assert_eq!((lane, from, to), (LaneId::whole(fixture.crm), Some(fixture.node), second));
     assert!(is_planned);
 }
 
 pub async fn leaving_node_keeps_its_lanes_until_it_is_removed(fixture: StoreFixture) {
     let second = fixture.add_node("second").await;
-    fixture.release_lanes(fixture.node, vec![fixture.crm]).await.unwrap();
-    fixture.acquire_lanes(second, vec![fixture.crm]).await.unwrap();
+    fixture.release_lanes(fixture.node, vec![LaneId::whole(fixture.crm)]).await.unwrap();
+    fixture.acquire_lanes(second, vec![LaneId::whole(fixture.crm)]).await.unwrap();
     let owner = async || {
         let report = fixture.load_nodes().await.unwrap();
-        report.lanes.iter().find(|lane| lane.destination == fixture.crm).unwrap().owner
+        report.lanes.iter().find(|row| row.lane.destination == fixture.crm).unwrap().owner
     };
 
     fixture.begin_leaving(second).await.unwrap();
@@ -163,7 +254,8 @@ pub async fn leaving_node_keeps_its_lanes_until_it_is_removed(fixture: StoreFixt
     let report = fixture.load_nodes().await.unwrap();
     assert!(report.nodes.iter().all(|node| node.id != second || !node.is_alive));
     assert_eq!(owner().await, None, "what a removed node owned is free");
-    let taken = fixture.acquire_lanes(fixture.node, vec![fixture.crm]).await.unwrap();
+    let taken =
+        fixture.acquire_lanes(fixture.node, vec![LaneId::whole(fixture.crm)]).await.unwrap();
     assert_eq!(taken.len(), 1);
 }
 
@@ -227,11 +319,12 @@ pub async fn lane_request_is_listed_for_the_owner_until_it_is_answered(fixture: 
     let second = fixture.add_node("second").await;
     let request = |action| LaneRequest {
         id: fixture.new_id(),
-        destination: fixture.crm,
+        lane: LaneId::whole(fixture.crm),
         action,
         requested_at: fixture.now,
     };
-    let pause = request(LaneAction::Pause { reason: Some("maintenance".to_owned()) });
+    let pause =
+        request(LaneAction::Pause { reason: Some("maintenance".to_owned()), automatic: false });
     let resume = request(LaneAction::Resume { rate: Some("10/s".parse().unwrap()) });
     for added in [&pause, &resume, &pause] {
         fixture.add_lane_request(added.clone()).await.unwrap();
@@ -248,15 +341,15 @@ pub async fn lane_request_is_listed_for_the_owner_until_it_is_answered(fixture: 
     }
     assert_eq!(fixture.find_lane_answer(pause.id).await.unwrap(), Some(LaneAnswer::Done));
     // The next owner finds what is left.
-    fixture.release_lanes(fixture.node, vec![fixture.crm]).await.unwrap();
-    fixture.acquire_lanes(second, vec![fixture.crm]).await.unwrap();
+    fixture.release_lanes(fixture.node, vec![LaneId::whole(fixture.crm)]).await.unwrap();
+    fixture.acquire_lanes(second, vec![LaneId::whole(fixture.crm)]).await.unwrap();
     assert_eq!(fixture.list_lane_requests(second).await.unwrap(), [resume]);
 }
 
 pub async fn old_lane_requests_are_removed(mut fixture: StoreFixture) {
     let request = |fixture: &StoreFixture| LaneRequest {
         id: fixture.new_id(),
-        destination: fixture.crm,
+        lane: LaneId::whole(fixture.crm),
         action: LaneAction::Probe,
         requested_at: fixture.now,
     };

@@ -26,7 +26,7 @@ use surehook_core::{
         ClaimContext, ClaimDetail, ClaimFilter, ClaimRow, ClaimStep, ClaimStepResult, ClaimTotals,
         IdempotencyStore, NamespaceCounts,
     },
-    lane::SavedLaneState,
+    lane::{LaneId, SavedLaneState},
     quarantine::{QuarantineResult, QuarantineStore, QuarantinedRequest},
     refused::{RefusedFilter, RefusedRequest},
     replay::{
@@ -111,7 +111,7 @@ impl HeldCall {
 #[derive(Clone, Debug)]
 pub struct GrantedOwnership {
     pub lease: NodeLease,
-    /// Lanes that another node owns.
+    /// Destinations whose lanes another node owns.
     pub withheld_lanes: Vec<DestinationId>,
     pub duties: Vec<Duty>,
 }
@@ -270,7 +270,7 @@ pass_on! { DeliveryStore;
 pass_on! { CoordinationStore;
     fn begin_leaving(node: NodeId) -> ();
     fn remove_node(node: NodeId) -> ();
-    fn release_lanes(node: NodeId, destinations: Vec<DestinationId>) -> ();
+    fn release_lanes(node: NodeId, lanes: Vec<LaneId>) -> ();
     fn load_nodes() -> NodesReport;
     fn publish_signals(node: NodeId, signals: Vec<Signal>) -> ();
     fn poll_signals(node: NodeId, after: Option<SignalPosition>, wait: Duration) -> SignalBatch;
@@ -296,12 +296,12 @@ pass_on! { CoordinationStore;
         async fn acquire_lanes(
             &self,
             node: NodeId,
-            destinations: Vec<DestinationId>,
+            lanes: Vec<LaneId>,
         ) -> Result<Vec<OwnedLane>, StoreError> {
             let mut owned =
-                self.run("acquire_lanes", self.store.acquire_lanes(node, destinations)).await?;
+                self.run("acquire_lanes", self.store.acquire_lanes(node, lanes)).await?;
             let withheld = self.lock().ownership.withheld_lanes.clone();
-            owned.retain(|lane| !withheld.contains(&lane.destination));
+            owned.retain(|owned| !withheld.contains(&owned.lane.destination));
             Ok(owned)
         }
 

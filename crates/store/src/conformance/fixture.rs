@@ -22,7 +22,7 @@ use surehook_core::{
         ConflictPolicy, DedupKeyClaim, HeaderBlock, KeyWindow, NewDelivery, NewEvent, Payload,
         RequestHead, SignedBytesClaim,
     },
-    lane::{OrderingFailurePolicy, OrderingSpec, SavedLaneState},
+    lane::{LaneId, OrderingFailurePolicy, OrderingSpec, SavedLaneState},
     retention::RetentionSpec,
     source::SourceSpec,
     store::{
@@ -113,7 +113,8 @@ impl StoreFixture {
     /// Becomes the owner of the lanes, as a process does when it starts.
     async fn join_as_node(&mut self) {
         self.node = self.add_node("first").await;
-        let owned = self.acquire_lanes(self.node, vec![self.crm, self.mail]).await.unwrap();
+        let lanes = [self.crm, self.mail].map(LaneId::whole).to_vec();
+        let owned = self.acquire_lanes(self.node, lanes).await.unwrap();
         assert_eq!(owned.len(), 2);
         assert_eq!(owned[0].epoch, owned[1].epoch, "both are new, or had the same owner");
         self.epoch = owned[0].epoch;

@@ -564,6 +564,7 @@ pub(crate) const POSTGRES_ONLY: &[(&str, &str)] = &[
     ("terms", "built again from events"),
     ("nodes", "about running processes"),
     ("lanes", "about running processes"),
+    ("lane_owners", "about running processes"),
     ("lane_handovers", "about running processes"),
     ("lane_requests", "about running processes"),
     ("duties", "about running processes"),

@@ -255,7 +255,7 @@ const INSERT_EVENTS: &str = "
           FROM unnest($20::bytea[], $21::bytea[], $22::bigint[], $23::bigint[], $24::bigint[],
                       $25::bigint[], $26::bigint[], $27::bigint[])
             AS u (id, event_id, destination, created_at, due_at, not_before, number, epoch)
-          LEFT JOIN lanes l
+          LEFT JOIN lane_owners l
             ON l.destination = u.destination AND l.epoch = u.epoch AND l.node IS NOT NULL
         RETURNING id, destination, due_at, lane_epoch, shard
     ), waiting AS (

@@ -199,7 +199,8 @@ const FIND_DUE: &str = "
            coalesce((SELECT length(b.body) FROM delivery_bodies b WHERE b.delivery_id = d.id),
                     (SELECT e.body_bytes FROM events e WHERE e.id = d.event_id), 0)
       FROM (SELECT destination, due_at, delivery_id FROM due
-             WHERE destination = (SELECT t.seq FROM destinations t JOIN lanes l ON l.destination = t.seq
+             WHERE destination = (SELECT t.seq FROM destinations t
+                                    JOIN lane_owners l ON l.destination = t.seq
                                    WHERE t.id = $1 AND t.deleted_at IS NULL
                                      AND l.epoch = $2 AND l.node IS NOT NULL)
                AND due_at >= $3 AND due_at <= $4

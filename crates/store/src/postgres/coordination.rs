@@ -1,9 +1,13 @@
 //! Nodes, owners of lanes and leaders of duties. All times are by the clock of the database.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use surehook_core::{
     delivery::LaneEpoch,
+    lane::{LaneId, Shard},
     store::{
         ConfigVersion, Duty, DutyRow, DutyTerm, HANDOVERS_KEPT, HandoverRow, LANE_REQUESTS_KEPT,
         LaneAnswer, LaneOwnerRow, LaneRequest, LedDuty, NewNode, NodeLease, NodeRow, NodesReport,
@@ -11,18 +15,20 @@ use surehook_core::{
     },
 };
 use surehook_types::{
-    ids::{DestinationId, LaneRequestId, NodeId},
+    ids::{LaneRequestId, NodeId},
     time::Timestamp,
 };
 
 use super::transaction::PgTransaction;
 use crate::{
-    sql::{Result, SqlConnection, SqlError, SqlParameter, SqlRow, params},
+    sql::{Result, SqlConnection, SqlError, SqlRow, params},
     steps::{
-        awaited_statuses, claims, lanes,
+        awaited_statuses,
+        claims::{self, EndedEpochs},
+        lanes,
         row::{
-            blob, duration_millis, id, json, optional_id, optional_json, optional_text, text, time,
-            to_json,
+            blob, corrupt_value, duration_millis, id, json, optional_id, optional_json,
+            optional_text, text, time, to_json,
         },
     },
 };
@@ -74,7 +80,7 @@ pub(super) fn begin_leaving(connection: &impl SqlConnection, node: NodeId) -> Re
 pub(super) fn remove(connection: &impl SqlConnection, node: NodeId) -> Result<()> {
     let node = blob(node);
     for sql in [
-        "UPDATE lanes SET node = NULL, since = surehook_now() WHERE node = ?1",
+        "UPDATE lane_owners SET node = NULL, since = surehook_now() WHERE node = ?1",
         "UPDATE duties SET node = NULL, since = surehook_now() WHERE node = ?1",
         "DELETE FROM nodes WHERE id = ?1",
     ] {
@@ -84,17 +90,19 @@ pub(super) fn remove(connection: &impl SqlConnection, node: NodeId) -> Result<()
 }
 
 const RELEASE_LANE: &str = "
-    UPDATE lanes SET node = NULL, since = surehook_now()
-     WHERE node = ?1 AND destination = (SELECT seq FROM destinations WHERE id = ?2)";
+    UPDATE lane_owners SET node = NULL, since = surehook_now()
+     WHERE node = ?1 AND destination = (SELECT seq FROM destinations WHERE id = ?2)
+       AND shard = ?3 AND shards = ?4";
 
 /// Implements `CoordinationStore::release_lanes`.
 pub(super) fn release_lanes(
     connection: &impl SqlConnection,
     node: NodeId,
-    destinations: &[DestinationId],
+    lanes: &[LaneId],
 ) -> Result<()> {
-    for destination in destinations {
-        connection.run(RELEASE_LANE, params![blob(node), blob(*destination)])?;
+    for LaneId { destination, shard } in lanes {
+        let values = params![blob(node), blob(*destination), shard.index, shard.count];
+        connection.run(RELEASE_LANE, values)?;
     }
     Ok(())
 }
@@ -117,43 +125,57 @@ enum Ownership {
 const OWNER_OF_LANE: &str = "
     SELECT o.epoch, o.node = ?2, o.is_taken_over,
            EXISTS (SELECT 1 FROM nodes n WHERE n.id = o.node AND n.lease_until > surehook_now())
-      FROM lanes o JOIN destinations t ON t.seq = o.destination WHERE t.id = ?1";
+      FROM lane_owners o JOIN destinations t ON t.seq = o.destination
+     WHERE t.id = ?1 AND o.shard = ?3 AND o.shards = ?4";
+// Lanes with another number of shards must be given back before any with this number is acquired.
+const IS_OWNED_OTHERWISE: &str = "
+    SELECT 1 FROM lane_owners o JOIN destinations t ON t.seq = o.destination
+      JOIN nodes n ON n.id = o.node
+     WHERE t.id = ?1 AND o.shards <> ?2 AND n.lease_until > surehook_now()";
 const LEADER_OF_DUTY: &str = "
     SELECT o.term, o.node = ?2, 0,
            EXISTS (SELECT 1 FROM nodes n WHERE n.id = o.node AND n.lease_until > surehook_now())
       FROM duties o WHERE o.duty = ?1";
 
-fn find_ownership(
+fn read_ownership(row: &dyn SqlRow) -> Result<Ownership> {
+    let (is_own, is_alive) = (row.get::<Option<bool>>(1)? == Some(true), row.get(3)?);
+    Ok(match (is_own, is_alive) {
+        (true, true) => Ownership::Own(row.get(0)?, row.get(2)?),
+        (false, true) => Ownership::Other,
+        (_, false) => Ownership::Free,
+    })
+}
+
+fn find_lane_ownership(
     connection: &impl SqlConnection,
-    sql: &str,
-    subject: &dyn SqlParameter,
+    lane: LaneId,
     node: NodeId,
 ) -> Result<Ownership> {
-    let node = blob(node);
-    let read = |row: &dyn SqlRow| {
-        let (is_own, is_alive) = (row.get::<Option<bool>>(1)? == Some(true), row.get(3)?);
-        Ok(match (is_own, is_alive) {
-            (true, true) => Ownership::Own(row.get(0)?, row.get(2)?),
-            (false, true) => Ownership::Other,
-            (_, false) => Ownership::Free,
-        })
-    };
-    Ok(connection.find_one(sql, &[subject, &node], read)?.unwrap_or(Ownership::Free))
+    let LaneId { destination, shard } = lane;
+    let (destination, node) = (blob(destination), blob(node));
+    let values = params![destination, node, shard.index, shard.count];
+    match connection.find_one(OWNER_OF_LANE, values, read_ownership)? {
+        Some(owned @ (Ownership::Own(..) | Ownership::Other)) => Ok(owned),
+        Some(Ownership::Free) | None => {
+            let others = params![destination, shard.count];
+            let is_blocked = connection.exists(IS_OWNED_OTHERWISE, others)?;
+            Ok(if is_blocked { Ownership::Other } else { Ownership::Free })
+        }
+    }
 }
 
 /// The lanes that a node owns among these; `None` if one of them is free and can be acquired.
 pub(super) fn find_owned(
     connection: &impl SqlConnection,
     node: NodeId,
-    destinations: &[DestinationId],
+    lanes: &[LaneId],
 ) -> Result<Option<Vec<OwnedLane>>> {
     let mut owned = Vec::new();
-    for destination in destinations {
-        match find_ownership(connection, OWNER_OF_LANE, &blob(*destination), node)? {
+    for lane in lanes.iter().copied() {
+        match find_lane_ownership(connection, lane, node)? {
             Ownership::Own(epoch, is_taken_over) => {
-                let (destination, epoch) = (*destination, LaneEpoch(epoch));
                 let taken_over_after = is_taken_over.then_some(Duration::ZERO);
-                owned.push(OwnedLane { destination, epoch, taken_over_after });
+                owned.push(OwnedLane { lane, epoch: LaneEpoch(epoch), taken_over_after });
             }
             Ownership::Other => {}
             Ownership::Free => return Ok(None),
@@ -162,22 +184,32 @@ pub(super) fn find_owned(
     Ok(Some(owned))
 }
 
+// The epochs that end: of the lane itself, and of lanes with another number of shards.
+const ENDED_EPOCHS: &str = "
+    SELECT epoch FROM lane_owners
+     WHERE destination = ?1 AND (shard = ?2 OR shards <> ?3) ORDER BY epoch";
+const REMOVE_OTHER_SHARDS: &str = "
+    DELETE FROM lane_owners WHERE destination = ?1 AND shards <> ?3 AND shard <> ?2";
+const HAS_LANES: &str = "SELECT 1 FROM lane_owners WHERE destination = ?1";
+// Other lanes of the destination may have sent something just before.
 const TAKE_LANE: &str = "
-    INSERT INTO lanes (destination, node, last_node, epoch, since, is_taken_over)
-    VALUES (?1, ?2, ?2, ?3, surehook_now(), 0)
-    ON CONFLICT (destination) DO UPDATE
-       SET node = excluded.node, last_node = excluded.last_node, epoch = excluded.epoch,
-           since = excluded.since, is_taken_over = 1
+    INSERT INTO lane_owners (destination, shard, shards, node, last_node, epoch, since,
+                             is_taken_over)
+    VALUES (?1, ?2, ?3, ?4, ?4, ?5, surehook_now(), ?6)
+    ON CONFLICT (destination, shard) DO UPDATE
+       SET shards = excluded.shards, node = excluded.node, last_node = excluded.last_node,
+           epoch = excluded.epoch, since = excluded.since, is_taken_over = 1
     RETURNING is_taken_over";
 // How long ago the lane was given back; before the owner changes.
-const IDLE_TIME: &str =
-    "SELECT surehook_now() - since FROM lanes WHERE destination = ?1 AND node IS NULL";
+const IDLE_TIME: &str = "
+    SELECT surehook_now() - since FROM lane_owners
+     WHERE destination = ?1 AND shard = ?2 AND shards = ?3 AND node IS NULL";
 // Before the owner changes.
 const RECORD_HANDOVER: &str = "
-    INSERT INTO lane_handovers (destination, from_node, to_node, at, is_planned)
-    SELECT ?1, l.last_node, ?2, surehook_now(),
+    INSERT INTO lane_handovers (destination, shard, shards, from_node, to_node, at, is_planned)
+    SELECT ?1, ?3, ?4, l.last_node, ?2, surehook_now(),
            CASE WHEN l.node IS NULL THEN 1 ELSE 0 END
-      FROM (SELECT 1) AS one LEFT JOIN lanes l ON l.destination = ?1";
+      FROM (SELECT 1) AS one LEFT JOIN lane_owners l ON l.destination = ?1 AND l.shard = ?3";
 const REMOVE_OLD_HANDOVERS: &str = "
     DELETE FROM lane_handovers
      WHERE seq <= (SELECT max(seq) FROM lane_handovers) - ?1";
@@ -189,48 +221,91 @@ const NOW: &str = "SELECT surehook_now()";
 pub(super) fn acquire_lanes(
     tx: &mut PgTransaction<'_>,
     node: NodeId,
-    destinations: &[DestinationId],
+    lanes: &[LaneId],
 ) -> Result<Vec<OwnedLane>> {
     if !is_alive(tx, node)? {
         return Ok(Vec::new());
     }
     let now: Timestamp = tx.read_one(NOW, params![], |row| time(row, 0))?;
-    let mut new_epoch = None;
     let mut owned = Vec::new();
-    for destination in destinations.iter().copied().collect::<BTreeSet<_>>() {
+    // Two lanes of a destination never get the same.
+    let mut new_epochs: BTreeMap<u16, LaneEpoch> = BTreeMap::new();
+    for lane in lanes.iter().copied().collect::<BTreeSet<_>>() {
         // A deleted destination may still have a lane, which ends what is in flight.
-        let seq = tx.find_one(SEQ, params![blob(destination)], |row| row.get::<i64>(0))?;
+        let destination = blob(lane.destination);
+        let seq = tx.find_one(SEQ, params![destination], |row| row.get::<i64>(0))?;
         let Some(seq) = seq else { continue };
-        match find_ownership(tx, OWNER_OF_LANE, &blob(destination), node)? {
+        match find_lane_ownership(tx, lane, node)? {
             Ownership::Own(epoch, is_taken_over) => {
                 let taken_over_after = is_taken_over.then_some(Duration::ZERO);
-                owned.push(OwnedLane { destination, epoch: LaneEpoch(epoch), taken_over_after });
+                owned.push(OwnedLane { lane, epoch: LaneEpoch(epoch), taken_over_after });
             }
             Ownership::Other => {}
             Ownership::Free => {
-                let epoch = match new_epoch {
-                    Some(epoch) => epoch,
-                    None => *new_epoch.insert(lanes::next_epoch(tx)?),
+                let epoch = match new_epochs.get(&lane.shard.index) {
+                    Some(epoch) => *epoch,
+                    None => lanes::next_epoch(tx)?,
                 };
-                tx.run(RECORD_HANDOVER, params![seq, blob(node)])?;
-                let idle: Option<i64> = tx.find_one(IDLE_TIME, params![seq], |row| row.get(0))?;
-                let idle = Duration::from_millis(idle.unwrap_or(0).try_into().unwrap_or(0));
-                let values = params![seq, blob(node), epoch.0];
-                let is_taken_over: bool = tx.read_one(TAKE_LANE, values, |row| row.get(0))?;
-                let released = claims::end_earlier_epochs(tx, epoch, Some(seq), now)?;
-                awaited_statuses::restart_waits(tx, Some(seq), now)?;
-                if released > 0 {
-                    tracing::info!(%destination, released, "released deliveries that the previous owner of a lane left in flight");
-                }
-                let taken_over_after = is_taken_over.then_some(idle);
-                owned.push(OwnedLane { destination, epoch, taken_over_after });
+                new_epochs.insert(lane.shard.index, epoch);
+                let new_owner = NewLaneOwner { node, lane, epoch };
+                owned.push(take_lane(tx, new_owner, seq, now)?);
             }
         }
     }
-    if new_epoch.is_some() {
+    if !new_epochs.is_empty() {
         tx.run(REMOVE_OLD_HANDOVERS, params![HANDOVERS_KEPT])?;
     }
     Ok(owned)
+}
+
+struct NewLaneOwner {
+    node: NodeId,
+    lane: LaneId,
+    epoch: LaneEpoch,
+}
+
+/// Makes a node the owner of a lane that is free; `seq` is the row number of the destination.
+fn take_lane(
+    tx: &mut PgTransaction<'_>,
+    new_owner: NewLaneOwner,
+    seq: i64,
+    now: Timestamp,
+) -> Result<OwnedLane> {
+    let NewLaneOwner { node, lane, epoch } = new_owner;
+    let LaneId { destination, shard } = lane;
+    let (index, count, node) = (shard.index, shard.count, blob(node));
+    tx.run(RECORD_HANDOVER, params![seq, node, index, count])?;
+    let has_lanes = tx.exists(HAS_LANES, params![seq])?;
+    let idle: Option<i64> = tx.find_one(IDLE_TIME, params![seq, index, count], |row| row.get(0))?;
+    let idle = Duration::from_millis(idle.unwrap_or(0).try_into().unwrap_or(0));
+    let ended: Vec<EndedEpochs> = match shard.is_whole() || !has_lanes {
+        // There is no other owner. What was moved here was claimed under any epoch.
+        true => vec![EndedEpochs::before(epoch, Some(seq))],
+        false => tx.read_all(ENDED_EPOCHS, params![seq, index, count], |row| {
+            Ok(EndedEpochs::of_lane(LaneEpoch(row.get(0)?), seq))
+        })?,
+    };
+    tx.run(REMOVE_OTHER_SHARDS, params![seq, index, count])?;
+    let values = params![seq, index, count, node, epoch.0, has_lanes];
+    let is_taken_over: bool = tx.read_one(TAKE_LANE, values, |row| row.get(0))?;
+    let mut released = 0;
+    for ended in ended {
+        released += claims::end_epochs(tx, ended, now)?;
+    }
+    if shard.is_first() {
+        awaited_statuses::restart_waits(tx, Some(seq), now)?;
+    }
+    if released > 0 {
+        tracing::info!(%destination, released, "released deliveries that the previous owner of a lane left in flight");
+    }
+    let taken_over_after = is_taken_over.then_some(idle);
+    Ok(OwnedLane { lane, epoch, taken_over_after })
+}
+
+fn find_leadership(connection: &impl SqlConnection, duty: Duty, node: NodeId) -> Result<Ownership> {
+    let values = params![duty.as_str(), blob(node)];
+    let found = connection.find_one(LEADER_OF_DUTY, values, read_ownership)?;
+    Ok(found.unwrap_or(Ownership::Free))
 }
 
 const TAKE_DUTY: &str = "
@@ -248,7 +323,7 @@ pub(super) fn find_led(
 ) -> Result<Option<Vec<LedDuty>>> {
     let mut led = Vec::new();
     for duty in duties {
-        match find_ownership(connection, LEADER_OF_DUTY, &duty.as_str(), node)? {
+        match find_leadership(connection, *duty, node)? {
             Ownership::Own(term, _) => led.push(LedDuty { duty: *duty, term: DutyTerm(term) }),
             Ownership::Other => {}
             Ownership::Free => return Ok(None),
@@ -268,7 +343,7 @@ pub(super) fn lead_duties(
     }
     let mut led = Vec::new();
     for duty in duties {
-        match find_ownership(tx, LEADER_OF_DUTY, &duty.as_str(), node)? {
+        match find_leadership(tx, *duty, node)? {
             Ownership::Own(term, _) => led.push(LedDuty { duty: *duty, term: DutyTerm(term) }),
             Ownership::Other => {}
             Ownership::Free => {
@@ -286,13 +361,23 @@ const NODES: &str = "
            is_leaving
       FROM nodes ORDER BY started_at, id";
 const LANES: &str = "
-    SELECT t.id, l.node, l.epoch, l.since
-      FROM lanes l JOIN destinations t ON t.seq = l.destination ORDER BY t.id";
+    SELECT t.id, l.shard, l.shards, l.node, l.epoch, l.since
+      FROM lane_owners l JOIN destinations t ON t.seq = l.destination ORDER BY t.id, l.shard";
 const DUTIES: &str = "SELECT duty, node, term, since FROM duties ORDER BY duty";
 const HANDOVERS: &str = "
-    SELECT t.id, h.from_node, h.to_node, h.at, h.is_planned
+    SELECT t.id, h.shard, h.shards, h.from_node, h.to_node, h.at, h.is_planned
       FROM lane_handovers h JOIN destinations t ON t.seq = h.destination
      ORDER BY h.seq DESC LIMIT ?1";
+
+/// A lane in three columns: id of the destination, shard, and number of shards.
+fn lane_id(row: &dyn SqlRow, column: usize) -> Result<LaneId> {
+    let number = |column: usize| -> Result<u16> {
+        let number: i64 = row.get(column)?;
+        u16::try_from(number).map_err(|_| corrupt_value(column, &number.to_string()))
+    };
+    let shard = Shard { index: number(column + 1)?, count: number(column + 2)? };
+    Ok(LaneId { destination: id(row, column)?, shard })
+}
 
 /// Implements `CoordinationStore::load_nodes`.
 pub(super) fn load_nodes(connection: &impl SqlConnection) -> Result<NodesReport> {
@@ -311,9 +396,9 @@ pub(super) fn load_nodes(connection: &impl SqlConnection) -> Result<NodesReport>
             })
         })?,
         lanes: connection.read_all(LANES, params![], |row| {
-            let (destination, owner) = (id(row, 0)?, optional_id(row, 1)?);
-            let (epoch, since) = (LaneEpoch(row.get(2)?), time(row, 3)?);
-            Ok(LaneOwnerRow { destination, owner, epoch, since })
+            let (lane, owner) = (lane_id(row, 0)?, optional_id(row, 3)?);
+            let (epoch, since) = (LaneEpoch(row.get(4)?), time(row, 5)?);
+            Ok(LaneOwnerRow { lane, owner, epoch, since })
         })?,
         duties: connection.read_all(DUTIES, params![], |row| {
             let (duty, leader) = (text(row, 0, Duty::parse)?, optional_id(row, 1)?);
@@ -322,11 +407,11 @@ pub(super) fn load_nodes(connection: &impl SqlConnection) -> Result<NodesReport>
         })?,
         handovers: connection.read_all(HANDOVERS, params![HANDOVERS_KEPT], |row| {
             Ok(HandoverRow {
-                destination: id(row, 0)?,
-                from: optional_id(row, 1)?,
-                to: id(row, 2)?,
-                at: time(row, 3)?,
-                is_planned: row.get(4)?,
+                lane: lane_id(row, 0)?,
+                from: optional_id(row, 3)?,
+                to: id(row, 4)?,
+                at: time(row, 5)?,
+                is_planned: row.get(6)?,
             })
         })?,
     })
@@ -404,7 +489,8 @@ pub(super) fn raise_tokens_version(connection: &impl SqlConnection) -> Result<()
 }
 
 const ADD_REQUEST: &str = "
-    INSERT INTO lane_requests (id, destination, action, requested_at) VALUES (?1, ?2, ?3, ?4)
+    INSERT INTO lane_requests (id, destination, shard, action, requested_at)
+    VALUES (?1, ?2, ?3, ?4, ?5)
     ON CONFLICT (id) DO NOTHING";
 const REMOVE_REQUESTS: &str = "DELETE FROM lane_requests WHERE requested_at < ?1";
 
@@ -412,15 +498,16 @@ const REMOVE_REQUESTS: &str = "DELETE FROM lane_requests WHERE requested_at < ?1
 pub(super) fn add_request(connection: &impl SqlConnection, request: &LaneRequest) -> Result<()> {
     let kept_since = request.requested_at - LANE_REQUESTS_KEPT;
     connection.run(REMOVE_REQUESTS, params![kept_since.as_millis()])?;
-    let LaneRequest { id, destination, action, requested_at } = request;
-    let values = params![blob(*id), blob(*destination), to_json(action)?, requested_at.as_millis()];
+    let LaneRequest { id, lane: LaneId { destination, shard }, action, requested_at } = request;
+    let (destination, action) = (blob(*destination), to_json(action)?);
+    let values = params![blob(*id), destination, shard.index, action, requested_at.as_millis()];
     connection.run(ADD_REQUEST, values).map(drop)
 }
 
 const OPEN_REQUESTS: &str = "
-    SELECT r.id, r.destination, r.action, r.requested_at
+    SELECT r.id, r.destination, l.shard, l.shards, r.action, r.requested_at
       FROM lane_requests r JOIN destinations t ON t.id = r.destination
-      JOIN lanes l ON l.destination = t.seq
+      JOIN lane_owners l ON l.destination = t.seq AND l.shard = r.shard
      WHERE l.node = ?1 AND r.answer IS NULL ORDER BY r.id";
 
 /// Implements `CoordinationStore::list_lane_requests`.
@@ -429,9 +516,9 @@ pub(super) fn list_requests(
     node: NodeId,
 ) -> Result<Vec<LaneRequest>> {
     connection.read_all(OPEN_REQUESTS, params![blob(node)], |row| {
-        let (id, destination) = (id(row, 0)?, id(row, 1)?);
-        let (action, requested_at) = (json(row, 2)?, time(row, 3)?);
-        Ok(LaneRequest { id, destination, action, requested_at })
+        let (id, lane) = (id(row, 0)?, lane_id(row, 1)?);
+        let (action, requested_at) = (json(row, 4)?, time(row, 5)?);
+        Ok(LaneRequest { id, lane, action, requested_at })
     })
 }
 

@@ -28,7 +28,11 @@ use crate::{
     },
     sealing::DataKeys,
     sql::{SqlConnection, SqlError, SqlParameter, SqlRow, SqlValue, params},
-    steps::{claims, lanes, prune::PruneProgress},
+    steps::{
+        claims::{self, EndedEpochs},
+        lanes,
+        prune::PruneProgress,
+    },
 };
 
 /// Row of `meta` of a project that is the target of an unfinished migration: the source.
@@ -420,7 +424,7 @@ impl MigrationSide for PostgresSide {
             // Applies what nodes that died have left behind, as the next owners of their lanes would.
             let mut tx = PgTransaction::new(connection, PruneProgress::default());
             let epoch = lanes::next_epoch(&tx)?;
-            claims::end_earlier_epochs(&mut tx, epoch, None, now)?;
+            claims::end_epochs(&mut tx, EndedEpochs::before(epoch, None), now)?;
             tx.finish()?;
             Ok(true)
         });

@@ -12,6 +12,7 @@ use super::{PostgresOpenError, error::PostgresFailure};
 pub(super) const MIGRATIONS: &[&str] = &[
     include_str!("../../migrations/postgres/0001_store.sql"),
     include_str!("../../migrations/postgres/0002_vacuum_settings.sql"),
+    include_str!("../../migrations/postgres/0003_shards.sql"),
 ];
 
 /// A node may run on a schema that is this much newer, so that nodes can be replaced one after the other.

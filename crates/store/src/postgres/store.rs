@@ -21,7 +21,7 @@ use surehook_core::{
         ClaimContext, ClaimDetail, ClaimFilter, ClaimRow, ClaimStep, ClaimStepResult, ClaimTotals,
         IdempotencyStore, NamespaceCounts,
     },
-    lane::SavedLaneState,
+    lane::{LaneId, SavedLaneState},
     quarantine::{QuarantineResult, QuarantineStore, QuarantinedRequest},
     refused::{RefusedFilter, RefusedRequest},
     replay::{
@@ -264,29 +264,24 @@ impl CoordinationStore for PostgresStore {
     async fn acquire_lanes(
         &self,
         node: NodeId,
-        destinations: Vec<DestinationId>,
+        lanes: Vec<LaneId>,
     ) -> Result<Vec<OwnedLane>, StoreError> {
-        let destinations: Arc<[DestinationId]> = destinations.into();
-        let wanted = Arc::clone(&destinations);
+        let lanes: Arc<[LaneId]> = lanes.into();
+        let wanted = Arc::clone(&lanes);
         // Mostly there is nothing to take.
         let owned = self.coordinate(move |db| coordination::find_owned(db, node, &wanted)).await?;
         match owned {
             Some(owned) => Ok(owned),
             None => {
-                let acquire = move |tx: &mut PgTransaction<'_>| {
-                    coordination::acquire_lanes(tx, node, &destinations)
-                };
+                let acquire =
+                    move |tx: &mut PgTransaction<'_>| coordination::acquire_lanes(tx, node, &lanes);
                 self.writer.write(acquire).await
             }
         }
     }
 
-    async fn release_lanes(
-        &self,
-        node: NodeId,
-        destinations: Vec<DestinationId>,
-    ) -> Result<(), StoreError> {
-        self.coordinate(move |db| coordination::release_lanes(db, node, &destinations)).await
+    async fn release_lanes(&self, node: NodeId, lanes: Vec<LaneId>) -> Result<(), StoreError> {
+        self.coordinate(move |db| coordination::release_lanes(db, node, &lanes)).await
     }
 
     async fn load_nodes(&self) -> Result<NodesReport, StoreError> {

@@ -157,7 +157,7 @@ impl SqlConnection for PgTransaction<'_> {
 const SOURCE_SEQ: &str = "SELECT seq FROM sources WHERE id = ?1 AND deleted_at IS NULL";
 const DESTINATION_SEQ: &str = "SELECT seq FROM destinations WHERE id = ?1 AND deleted_at IS NULL";
 const IS_CURRENT_EPOCH: &str =
-    "SELECT 1 FROM lanes WHERE destination = ?1 AND epoch = ?2 AND node IS NOT NULL";
+    "SELECT 1 FROM lane_owners WHERE destination = ?1 AND epoch = ?2 AND node IS NOT NULL";
 
 // Most events are ahead of all cursors.
 const DEFER_IF_PASSED: &str = "

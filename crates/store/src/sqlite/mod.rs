@@ -62,7 +62,7 @@ use surehook_core::{
         ClaimContext, ClaimDetail, ClaimFilter, ClaimRow, ClaimStep, ClaimStepResult, ClaimTotals,
         IdempotencyStore, NamespaceCounts,
     },
-    lane::SavedLaneState,
+    lane::{LaneId, SavedLaneState},
     quarantine::{QuarantineResult, QuarantineStore, QuarantinedRequest},
     refused::{RefusedFilter, RefusedRequest},
     requests::{ReceivedRequest, RequestCursor, RequestFilter},
@@ -562,17 +562,13 @@ impl CoordinationStore for SqliteStore {
     async fn acquire_lanes(
         &self,
         node: NodeId,
-        destinations: Vec<DestinationId>,
+        lanes: Vec<LaneId>,
     ) -> Result<Vec<OwnedLane>, StoreError> {
-        Ok(self.nodes.acquire_lanes(node, destinations, self.writer.epoch()))
+        Ok(self.nodes.acquire_lanes(node, lanes, self.writer.epoch()))
     }
 
-    async fn release_lanes(
-        &self,
-        node: NodeId,
-        destinations: Vec<DestinationId>,
-    ) -> Result<(), StoreError> {
-        self.nodes.release_lanes(node, &destinations);
+    async fn release_lanes(&self, node: NodeId, lanes: Vec<LaneId>) -> Result<(), StoreError> {
+        self.nodes.release_lanes(node, &lanes);
         Ok(())
     }
 

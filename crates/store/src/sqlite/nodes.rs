@@ -11,6 +11,7 @@ use std::{
 
 use surehook_core::{
     delivery::LaneEpoch,
+    lane::LaneId,
     store::{
         ConfigVersion, Duty, DutyRow, DutyTerm, HANDOVERS_KEPT, HandoverRow, LANE_REQUESTS_KEPT,
         LaneAnswer, LaneOwnerRow, LaneRequest, LedDuty, NewNode, NodeRow, NodesReport, OwnedLane,
@@ -18,7 +19,7 @@ use surehook_core::{
     },
 };
 use surehook_types::{
-    ids::{DestinationId, LaneRequestId, NodeId},
+    ids::{LaneRequestId, NodeId},
     time::Timestamp,
 };
 use tokio::sync::Notify;
@@ -39,7 +40,7 @@ pub(super) struct LocalNodes {
 #[derive(Debug, Default)]
 struct NodesState {
     nodes: BTreeMap<NodeId, NodeRow>,
-    lanes: BTreeMap<DestinationId, LaneOwnership>,
+    lanes: BTreeMap<LaneId, LaneOwnership>,
     duties: BTreeMap<Duty, DutyRow>,
     /// Newest first.
     handovers: VecDeque<HandoverRow>,
@@ -112,19 +113,18 @@ impl LocalNodes {
     pub(super) fn acquire_lanes(
         &self,
         node: NodeId,
-        destinations: Vec<DestinationId>,
+        lanes: Vec<LaneId>,
         epoch: LaneEpoch,
     ) -> Vec<OwnedLane> {
         let now = self.now();
         let mut state = self.lock();
-        let acquired = destinations.into_iter().filter(|lane| state.acquire_lane(node, *lane, now));
-        let owned = |destination| OwnedLane { destination, epoch, taken_over_after: None };
-        acquired.map(owned).collect()
+        let acquire = |lane: LaneId| state.acquire_lane(node, lane, epoch, now);
+        lanes.into_iter().filter_map(acquire).collect()
     }
 
-    pub(super) fn release_lanes(&self, node: NodeId, destinations: &[DestinationId]) {
+    pub(super) fn release_lanes(&self, node: NodeId, lanes: &[LaneId]) {
         let now = self.now();
-        self.lock().release_lanes(node, now, |lane| destinations.contains(lane));
+        self.lock().release_lanes(node, now, |lane| lanes.contains(lane));
     }
 
     pub(super) fn lead_duties(
@@ -148,9 +148,9 @@ impl LocalNodes {
 
     pub(super) fn report(&self, epoch: LaneEpoch) -> NodesReport {
         let state = self.lock();
-        let lanes = state.lanes.iter().map(|(destination, lane)| {
-            let LaneOwnership { owner, since, .. } = *lane;
-            LaneOwnerRow { destination: *destination, owner, epoch, since }
+        let lanes = state.lanes.iter().map(|(lane, ownership)| {
+            let LaneOwnership { owner, since, .. } = *ownership;
+            LaneOwnerRow { lane: *lane, owner, epoch, since }
         });
         NodesReport {
             as_of: self.now(),
@@ -207,11 +207,16 @@ impl LocalNodes {
 
     pub(super) fn list_requests(&self, node: NodeId) -> Vec<LaneRequest> {
         let state = self.lock();
-        let is_owner = |request: &LaneRequest| {
-            state.lanes.get(&request.destination).is_some_and(|lane| lane.owner == Some(node))
-        };
+        let owned: Vec<LaneId> = state.lanes_of(node).collect();
         let open = state.requests.values().filter(|(_, answer)| answer.is_none());
-        open.map(|(request, _)| request).filter(|request| is_owner(request)).cloned().collect()
+        let of_owner = |(request, _): &(LaneRequest, _)| {
+            let LaneId { destination, shard } = request.lane;
+            let is_same =
+                |lane: &&LaneId| lane.destination == destination && lane.shard.index == shard.index;
+            let lane = *owned.iter().find(is_same)?;
+            Some(LaneRequest { lane, ..request.clone() })
+        };
+        open.filter_map(of_owner).collect()
     }
 
     pub(super) fn answer_request(&self, id: LaneRequestId, answer: LaneAnswer) {
@@ -226,29 +231,58 @@ impl LocalNodes {
 }
 
 impl NodesState {
-    /// Whether the node owns the lane afterwards.
-    fn acquire_lane(&mut self, node: NodeId, lane: DestinationId, now: Timestamp) -> bool {
+    fn lanes_of(&self, node: NodeId) -> impl Iterator<Item = LaneId> {
+        let lanes = self.lanes.iter().filter(move |(_, ownership)| ownership.owner == Some(node));
+        lanes.map(|(lane, _)| *lane)
+    }
+
+    /// The lane, if the node owns it afterwards.
+    fn acquire_lane(
+        &mut self,
+        node: NodeId,
+        lane: LaneId,
+        epoch: LaneEpoch,
+        now: Timestamp,
+    ) -> Option<OwnedLane> {
         let before = self.lanes.get(&lane).copied();
         if let Some(owner) = before.and_then(|before| before.owner) {
-            return owner == node;
+            let owned = OwnedLane { lane, epoch, taken_over_after: None };
+            return (owner == node).then_some(owned);
         }
+        let has_other_shards = |other: &LaneId| {
+            other.destination == lane.destination && other.shard.count != lane.shard.count
+        };
+        let others: Vec<(LaneId, LaneOwnership)> = self
+            .lanes
+            .iter()
+            .filter(|(other, _)| has_other_shards(other))
+            .map(|(other, ownership)| (*other, *ownership))
+            .collect();
+        if others.iter().any(|(_, ownership)| ownership.owner.is_some()) {
+            return None;
+        }
+        let before = before.or_else(|| others.first().map(|(_, ownership)| *ownership));
         let from = before.map(|before| before.last_owner);
-        let handover = HandoverRow { destination: lane, from, to: node, at: now, is_planned: true };
+        let handover = HandoverRow { lane, from, to: node, at: now, is_planned: true };
         self.handovers.push_front(handover);
         self.handovers.truncate(HANDOVERS_KEPT);
+        self.lanes.retain(|other, _| !has_other_shards(other));
         self.lanes.insert(lane, LaneOwnership { owner: Some(node), last_owner: node, since: now });
-        true
+        // Other lanes of the destination may have sent something just now.
+        let has_others = !others.is_empty() || !lane.shard.is_whole();
+        let taken_over_after = has_others.then_some(Duration::ZERO);
+        Some(OwnedLane { lane, epoch, taken_over_after })
     }
 
     fn release_lanes(
         &mut self,
         node: NodeId,
         now: Timestamp,
-        is_released: impl Fn(&DestinationId) -> bool,
+        is_released: impl Fn(&LaneId) -> bool,
     ) {
-        for (destination, lane) in &mut self.lanes {
-            if lane.owner == Some(node) && is_released(destination) {
-                (lane.owner, lane.since) = (None, now);
+        for (lane, ownership) in &mut self.lanes {
+            if ownership.owner == Some(node) && is_released(lane) {
+                (ownership.owner, ownership.since) = (None, now);
             }
         }
     }

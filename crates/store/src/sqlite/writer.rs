@@ -57,7 +57,8 @@ use super::{
 use crate::{
     sql::{self, SqlConnection, SqlParameter, SqlRow},
     steps::{
-        PresenceHints, StepTransaction, awaited_statuses, callbacks, claims,
+        PresenceHints, StepTransaction, awaited_statuses, callbacks,
+        claims::{self, EndedEpochs},
         configure::{self, RowNumbers},
         counts::{self, CountChanges},
         duplicates::{self, DuplicateSightings},
@@ -950,7 +951,7 @@ fn recover(connection: &Connection, now: Timestamp, state: &mut WriterState) -> 
     state.epoch = lanes::next_epoch(connection)?;
     let epoch = state.epoch;
     let mut tx = state.transaction(connection, &mut sql);
-    let released = claims::end_earlier_epochs(&mut tx, epoch, None, now)?;
+    let released = claims::end_epochs(&mut tx, EndedEpochs::before(epoch, None), now)?;
     let awaited_statuses = awaited_statuses::restart_waits(connection, None, now)?;
     state.counts.write(connection)?;
     sql.get(COMMIT)?.execute([])?;

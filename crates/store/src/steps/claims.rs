@@ -489,24 +489,46 @@ pub(crate) fn cancel_claimed(
     Ok(true)
 }
 
-// `DeliveryTransition::Release`
-const RELEASE_EARLIER_EPOCHS: &str = "
-    UPDATE deliveries
-       SET state = 'pending', due_at = ?2, claim_number = NULL, lane_epoch = NULL
-     WHERE id IN (SELECT id FROM deliveries INDEXED BY deliveries_leased
-                   WHERE lane_epoch < ?1 AND (destination = ?3 OR ?3 IS NULL))";
+/// Epochs whose claims end, because their lanes have another owner.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EndedEpochs {
+    pub(crate) first: LaneEpoch,
+    pub(crate) last: LaneEpoch,
+    /// Row number of the destination; `None` for all.
+    pub(crate) destination: Option<i64>,
+}
 
-/// Ends the claims of earlier epochs, on one lane (by the row number of its destination) or on all:
-/// settles those with a crash outcome and releases the others. Returns how many.
-pub(crate) fn end_earlier_epochs(
+impl EndedEpochs {
+    /// Of all lanes, or of all lanes of one destination, before this epoch.
+    pub(crate) fn before(epoch: LaneEpoch, destination: Option<i64>) -> Self {
+        Self { first: LaneEpoch(0), last: LaneEpoch(epoch.0 - 1), destination }
+    }
+
+    /// Of one lane. Other lanes of the destination may have earlier epochs that have not ended.
+    pub(crate) fn of_lane(epoch: LaneEpoch, destination: i64) -> Self {
+        Self { first: epoch, last: epoch, destination: Some(destination) }
+    }
+}
+
+// `DeliveryTransition::Release`
+const RELEASE_EPOCHS: &str = "
+    UPDATE deliveries
+       SET state = 'pending', due_at = ?3, claim_number = NULL, lane_epoch = NULL
+     WHERE id IN (SELECT id FROM deliveries INDEXED BY deliveries_leased
+                   WHERE lane_epoch BETWEEN ?1 AND ?2 AND (destination = ?4 OR ?4 IS NULL))";
+
+/// Ends the claims of these epochs: settles those with a crash outcome and releases the others. Returns
+/// how many.
+pub(crate) fn end_epochs(
     tx: &mut impl StepTransaction,
-    epoch: LaneEpoch,
-    lane: Option<i64>,
+    epochs: EndedEpochs,
     now: Timestamp,
 ) -> Result<usize> {
-    let settled = crash_outcomes::settle_earlier_epochs(tx, epoch, lane, now)?;
-    decisions::insert_for_earlier_epochs(tx, EventDecisionKind::Recovered, epoch, lane, now)?;
-    let released = tx.run(RELEASE_EARLIER_EPOCHS, params![epoch.0, now.as_millis(), lane])?;
+    let settled = crash_outcomes::settle_epochs(tx, epochs, now)?;
+    decisions::insert_for_epochs(tx, EventDecisionKind::Recovered, epochs, now)?;
+    let EndedEpochs { first, last, destination } = epochs;
+    let values = params![first.0, last.0, now.as_millis(), destination];
+    let released = tx.run(RELEASE_EPOCHS, values)?;
     tx.counts().count_moves(DeliveryStatus::InFlight, DeliveryStatus::Pending, released);
     statuses::apply_stored(tx)?;
     Ok(released + settled)

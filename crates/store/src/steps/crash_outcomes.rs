@@ -19,7 +19,9 @@ use surehook_types::{
 };
 
 use super::{
-    StepTransaction, claims, decisions,
+    StepTransaction,
+    claims::{self, EndedEpochs},
+    decisions,
     row::{blob, corrupt_value, duration_millis, id, next, optional_text, time},
 };
 use crate::sql::{Result, SqlRow, params};
@@ -95,22 +97,23 @@ macro_rules! outcomes_where {
     };
 }
 
-const OF_EARLIER_EPOCHS: &str =
-    outcomes_where!("d.lane_epoch < ?1 AND (d.destination = ?2 OR ?2 IS NULL)");
+const OF_EPOCHS: &str =
+    outcomes_where!("d.lane_epoch BETWEEN ?1 AND ?2 AND (d.destination = ?3 OR ?3 IS NULL)");
 const OF_DELIVERY: &str = outcomes_where!("w.delivery_id = ?1");
 
-/// Settles the deliveries that were claimed before `epoch` with their crash outcome; returns how many.
-pub(crate) fn settle_earlier_epochs(
+/// Settles the deliveries that were claimed under these epochs with their crash outcome; returns how
+/// many.
+pub(crate) fn settle_epochs(
     tx: &mut impl StepTransaction,
-    epoch: LaneEpoch,
-    lane: Option<i64>,
+    epochs: EndedEpochs,
     now: Timestamp,
 ) -> Result<usize> {
     if !tx.hints().crash_outcomes {
         return Ok(0);
     }
-    let outcomes: Vec<_> =
-        tx.read_all(OF_EARLIER_EPOCHS, params![epoch.0, lane], |row| read_outcome(row, now))?;
+    let EndedEpochs { first, last, destination } = epochs;
+    let values = params![first.0, last.0, destination];
+    let outcomes: Vec<_> = tx.read_all(OF_EPOCHS, values, |row| read_outcome(row, now))?;
     let mut settled = 0;
     for (event, outcome) in outcomes {
         settled += usize::from(settle(tx, event, &outcome)?);

@@ -1,16 +1,16 @@
 //! Decisions: what happened to an event after it was received, other than attempts.
 
 use serde_json::Value;
-use surehook_core::{
-    decision::{EventDecision, EventDecisionKind},
-    delivery::LaneEpoch,
-};
+use surehook_core::decision::{EventDecision, EventDecisionKind};
 use surehook_types::{
     ids::{DeliveryId, EventId},
     time::Timestamp,
 };
 
-use super::row::{blob, id, optional_id, optional_json, text, time};
+use super::{
+    claims::EndedEpochs,
+    row::{blob, id, optional_id, optional_json, text, time},
+};
 use crate::sql::{Result, SqlConnection, params};
 
 /// Rows per event and kind, so that endless repetitions do not grow the table.
@@ -51,23 +51,24 @@ pub(crate) fn insert_for_delivery(
     insert(connection, &decision)
 }
 
-const INSERT_FOR_EARLIER_EPOCHS: &str = "
+const INSERT_FOR_EPOCHS: &str = "
     INSERT INTO decisions (event_id, delivery_id, at, kind)
     SELECT d.event_id, d.id, ?2, ?3 FROM deliveries d INDEXED BY deliveries_leased
-     WHERE d.lane_epoch < ?1 AND (d.destination = ?5 OR ?5 IS NULL)
+     WHERE d.lane_epoch BETWEEN ?1 AND ?6 AND (d.destination = ?5 OR ?5 IS NULL)
        AND (SELECT count(*) FROM decisions o WHERE o.event_id = d.event_id AND o.kind = ?3) < ?4";
 
-/// Inserts a decision for each delivery of one lane or all that was claimed before `epoch`. Called before
-/// the deliveries are moved.
-pub(crate) fn insert_for_earlier_epochs(
+/// Inserts a decision for each delivery that was claimed under these epochs. Called before the deliveries
+/// are moved.
+pub(crate) fn insert_for_epochs(
     connection: &impl SqlConnection,
     kind: EventDecisionKind,
-    epoch: LaneEpoch,
-    lane: Option<i64>,
+    epochs: EndedEpochs,
     now: Timestamp,
 ) -> Result<()> {
-    let values = params![epoch.0, now.as_millis(), kind.as_str(), ROWS_PER_KIND_MAX, lane];
-    connection.run(INSERT_FOR_EARLIER_EPOCHS, values)?;
+    let EndedEpochs { first, last, destination } = epochs;
+    let kind = kind.as_str();
+    let values = params![first.0, now.as_millis(), kind, ROWS_PER_KIND_MAX, destination, last.0];
+    connection.run(INSERT_FOR_EPOCHS, values)?;
     Ok(())
 }
 

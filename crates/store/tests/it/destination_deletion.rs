@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use surehook_core::{
     decision::EventDecisionKind,
     delivery::{ClaimProof, state::DeliveryStatus},
+    lane::LaneId,
     store::{AdminStore, ConfigChange, CoordinationStore, DeliveryStore},
 };
 use surehook_store::SqliteStore;
@@ -96,7 +97,8 @@ async fn heavy_deleting_a_destination_with_a_large_backlog_cancels_every_deliver
             "each delivery is counted once"
         );
         if slices.len() % 100 == 0 {
-            let owned = store.acquire_lanes(NodeId::new(now, 1), vec![crm]).await.unwrap();
+            let owned =
+                store.acquire_lanes(NodeId::new(now, 1), vec![LaneId::whole(crm)]).await.unwrap();
             let proof = ClaimProof { epoch: owned[0].epoch, number: 1 };
             assert!(store.claim_due(crm, now, proof, 10).await.unwrap().claimed.is_empty());
         }

@@ -32,6 +32,7 @@ const NODES: &Columns = &[
 ];
 const LANES: &Columns = &[
     ("destination", "destination"),
+    ("shard", "shard"),
     ("owner", "owner"),
     ("epoch", "epoch"),
     ("since", "since"),
@@ -42,6 +43,7 @@ const DUTIES: &Columns =
 const HANDOVERS: &Columns = &[
     ("at", "at"),
     ("destination", "destination"),
+    ("shard", "shard"),
     ("from", "from"),
     ("to", "to"),
     ("planned", "is_planned"),

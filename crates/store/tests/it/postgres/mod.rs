@@ -1,5 +1,6 @@
 //! The conformance suite on the PostgreSQL store, and tests of that store alone.
 
+mod earlier_nodes;
 pub(crate) mod harness;
 mod pgbouncer;
 mod plans;

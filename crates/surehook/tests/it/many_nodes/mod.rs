@@ -5,6 +5,7 @@ mod database_proxy;
 mod drill;
 mod effects;
 mod handovers;
+mod shards;
 
 use serde_json::Value;
 use surehook_test_servers::TestPostgres;

@@ -218,6 +218,11 @@ fn common_fields(kind: DestinationKind, t: &'static DestinationTexts) -> Vec<For
             FormField::new("/delay", t.delay, Control::Text).hint(t.delay_hint).example("30s"),
         );
     }
+    if kind.can_have_shards() {
+        fields.push(
+            FormField::new("/shards", t.shards, Control::Number).hint(t.shards_hint).value("1"),
+        );
+    }
     if kind != DestinationKind::Origin {
         fields.extend(alert_fields(kind, t));
     }

@@ -1,6 +1,10 @@
 //! Whatever node is asked, it answers and does the same.
 
-use std::{collections::HashSet, time::Duration};
+use std::{
+    collections::HashSet,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
 
 use http::Method;
 use serde_json::{Value, json};
@@ -130,12 +134,14 @@ async fn configuration_and_tokens_take_effect_on_all_nodes() {
     let source = json!({ "name": "late", "verify": "none" });
     one.post("/sources", &source).await.expect(201);
     one.post("/routes", &json!({ "from": "late", "to": "out-0" })).await.expect(201);
+    // It may know the source before the route.
+    let sent = AtomicUsize::new(0);
     eventually(WAIT_LIMIT, || async {
-        let response = other.send_webhook("late", &[], r#"{"id":"x"}"#).await;
-        (response.status == 200).then_some(())
+        let body = format!(r#"{{"id":"{}"}}"#, sent.fetch_add(1, Ordering::Relaxed));
+        let response = other.send_webhook("late", &[], body).await;
+        (response.status == 200 && sink.count() > 0).then_some(())
     })
     .await;
-    sink.wait_for_requests(1).await;
 
     let created = one.post("/tokens", &json!({ "role": "viewer" })).await.expect(201).json();
     let token = created["token"].as_str().unwrap();

@@ -176,7 +176,7 @@ mod tests {
         let restarted = SourceSecretsTable::build(&SourceSecretsTable::default(), &configuration);
         assert_eq!(
             headers_of(&restarted, "own"),
-            format!("x-shared apikey x-gitlab-token {telegram}")
+            format!("x-shared apikey x-gitlab-token authorization {telegram}")
         );
     }
 }

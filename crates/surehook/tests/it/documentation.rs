@@ -21,6 +21,13 @@ use crate::support::{
 const SPECIAL: &[(&str, &str)] = &[
     // The public key of RFC 8032, test 1.
     ("PUBLIC_KEY", "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"),
+    // Adyen's keys are hexadecimal digits.
+    ("HMAC_KEY", "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"),
+    // The key in the tests of @sendgrid/eventwebhook 8.0.0.
+    (
+        "VERIFICATION_KEY",
+        "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE83T4O/n84iotIvIW4mdBgQ/7dAfSmpqIM8kF9mN1flpVKS3GRqe62gw+2fNNRaINXvVpiglSI8eNEc6wEA3F+g==",
+    ),
 ];
 /// Accepted by all others: long enough, base64, and without characters that a provider forbids.
 const SECRET: &str = "whsec_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";

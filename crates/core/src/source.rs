@@ -705,6 +705,8 @@ mod tests {
         for preset in provider::PROVIDERS.iter().filter(|preset| preset.name != "generic") {
             let secret = match preset.name {
                 "discord" => "0".repeat(64),
+                // From the tests of @sendgrid/eventwebhook 8.0.0.
+                "sendgrid" => "MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAE83T4O/n84iotIvIW4mdBgQ/7dAfSmpqIM8kF9mN1flpVKS3GRqe62gw+2fNNRaINXvVpiglSI8eNEc6wEA3F+g==".to_owned(),
                 "standard-webhooks" => format!("whsec_{}", "A".repeat(32)),
                 _ => "0123456789abcdef".to_owned(),
             };

@@ -84,9 +84,7 @@ fn parse_request(request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedReq
     let read = |item: &[u8]| EventPart { key: key.clone(), ..EVENT.read_json(item).event() };
     let found = REQUEST.read(request);
     let events = found.raw("/events");
-    let parts = events.and_then(|events| raw_json::split_list(request.body, events, read));
-    let unknown = || vec![EventPart { key: EventKey::None, ..EventPart::default() }];
-    ParsedRequest::Events(parts.unwrap_or_else(unknown))
+    ParsedRequest::list(events.and_then(|events| raw_json::split_list(request.body, events, read)))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use http::HeaderName;
 use surehook_types::{secret::Secret, time::Timestamp};
 
 use super::{
-    EventKey, EventPart, ParsedRequest, Provider, RefusalPolicy, SampleEvent,
+    ParsedRequest, Provider, RefusalPolicy, SampleEvent,
     fields::{EventReader, EventTemplate},
     raw_json,
 };
@@ -50,10 +50,9 @@ pub(super) static HUBSPOT: Provider = Provider {
     // `HubSpot` does not retry after 401.
     on_refusal: RefusalPolicy::Quarantine,
     parse_request: |request, _| {
-        let parts = raw_json::split_array(request.body, |item| EVENT.read_json(item).event());
-        // Anything but an array is one event without a key: workflows send a single object.
-        let single_event = || vec![EventPart { key: EventKey::None, ..EventPart::default() }];
-        ParsedRequest::Events(parts.unwrap_or_else(single_event))
+        let read = |item: &[u8]| EVENT.read_json(item).event();
+        // Workflows send a single object.
+        ParsedRequest::list(raw_json::split_array(request.body, read))
     },
     samples: &[
         SampleEvent::json(

@@ -328,6 +328,12 @@ impl ParsedRequest {
     pub fn single(part: EventPart) -> Self {
         Self::Events(vec![part])
     }
+
+    /// The events of a list. A body without such a list is one event without a key.
+    fn list(parts: Option<Vec<EventPart>>) -> Self {
+        let whole_body = || vec![EventPart { key: EventKey::None, ..EventPart::default() }];
+        Self::Events(parts.unwrap_or_else(whole_body))
+    }
 }
 
 /// One event of a request.

@@ -6,8 +6,8 @@ use serde::Serialize;
 use surehook_types::{secret::Secret, time::HumanDuration};
 
 use super::{
-    EventKey, EventPart, HandshakeAnswer, HandshakeKind, HandshakeRequest, ParsedRequest, Provider,
-    ProviderReply, RefusalPolicy, SampleEvent,
+    HandshakeAnswer, HandshakeKind, HandshakeRequest, ParsedRequest, Provider, ProviderReply,
+    RefusalPolicy, SampleEvent,
     fields::{EventReader, EventTemplate},
     raw_json,
 };
@@ -94,9 +94,7 @@ fn parse_request(request: &IncomingRequest<'_>, _: Option<&Secret>) -> ParsedReq
         event
     };
     let events = found.raw("/data/events");
-    let parts = events.and_then(|events| raw_json::split_list(request.body, events, read));
-    let unknown = || vec![EventPart { key: EventKey::None, ..EventPart::default() }];
-    ParsedRequest::Events(parts.unwrap_or_else(unknown))
+    ParsedRequest::list(events.and_then(|events| raw_json::split_list(request.body, events, read)))
 }
 
 #[cfg(test)]

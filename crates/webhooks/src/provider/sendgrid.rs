@@ -11,7 +11,7 @@ use surehook_types::{
 };
 
 use super::{
-    EventKey, EventPart, ParsedRequest, Provider, SampleEvent,
+    ParsedRequest, Provider, SampleEvent,
     fields::{EventReader, EventTemplate},
     raw_json,
 };
@@ -46,9 +46,8 @@ pub(super) static SENDGRID: Provider = Provider {
     signature_headers: &["x-twilio-email-event-webhook-signature"],
     dedup_window: HumanDuration::from_secs(3 * 86_400),
     parse_request: |request, _| {
-        let parts = raw_json::split_array(request.body, |item| EVENT.read_json(item).event());
-        let unknown = || vec![EventPart { key: EventKey::None, ..EventPart::default() }];
-        ParsedRequest::Events(parts.unwrap_or_else(unknown))
+        let read = |item: &[u8]| EVENT.read_json(item).event();
+        ParsedRequest::list(raw_json::split_array(request.body, read))
     },
     samples: &[
         SampleEvent::json(

@@ -1,7 +1,8 @@
 //! All tables that a migration moves, in the order in which they are written: rows that others refer to
 //! come first. A test compares this list with the schemas of both databases.
 
-use super::rows::PageLimit;
+use super::rows::{PageLimit, Span};
+use crate::sql::SqlParameter;
 
 /// When and how a table is moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -150,6 +151,21 @@ impl Table {
         };
         let limit = rows.map(|rows| format!(" LIMIT {rows}")).unwrap_or_default();
         format!("SELECT {} FROM {}{condition} ORDER BY {key}{limit}", self.column_list(), self.name)
+    }
+
+    /// The query of a page, and its values. `numbers` is the query that stands for the table of numbers.
+    pub(crate) fn page_query<'s>(
+        &self,
+        span: Span<'s>,
+        limit: PageLimit,
+        numbers: &str,
+    ) -> (String, Vec<&'s dyn SqlParameter>) {
+        let mut sql = self.select(span.after.is_some(), span.through.is_some(), limit.rows_read());
+        if self.storage == TableStorage::Numbers {
+            sql = sql.replacen("numbers", &format!("({numbers}) AS numbers"), 1);
+        }
+        let values = [span.after, span.through].into_iter().flatten().flatten();
+        (sql, values.map(|value| value as &dyn SqlParameter).collect())
     }
 
     /// The end of an `INSERT` that replaces rows with the same key.

@@ -376,16 +376,7 @@ impl MigrationSide for PostgresSide {
         if self.is_missing {
             return Ok(Page::new(limit));
         }
-        let mut sql = table.select(span.after.is_some(), span.through.is_some(), limit.rows_read());
-        if table.storage == TableStorage::Numbers {
-            sql = sql.replacen("numbers", &format!("({NUMBERS}) AS numbers"), 1);
-        }
-        let values: Vec<&dyn SqlParameter> = [span.after, span.through]
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|value| value as &dyn SqlParameter)
-            .collect();
+        let (sql, values) = table.page_query(span, limit, NUMBERS);
         let checked = table.checked_columns();
         self.read(|connection| {
             let (mut page, keys) = (Page::new(limit), self.keys()?);

@@ -34,7 +34,7 @@ use crate::{
         CopiedRange, KeyValue, MigrateError, MigrateResult, MigrationSide, MovedRow, Page,
         PageLimit, RangeWrite, RowKey, RowSum, Span, Table, TableStorage, seal_row, unseal_row,
     },
-    sql::{SqlConnection, SqlError, SqlParameter, SqlRow, SqlValue},
+    sql::{SqlConnection, SqlError, SqlRow, SqlValue},
     steps::row::blob,
 };
 
@@ -465,16 +465,7 @@ impl MigrationSide for SqliteSide {
         if table.storage == TableStorage::Keys {
             return self.read_keys(span, limit);
         }
-        let mut sql = table.select(span.after.is_some(), span.through.is_some(), limit.rows_read());
-        if table.storage == TableStorage::Numbers {
-            sql = sql.replacen("numbers", &format!("({NUMBERS}) AS numbers"), 1);
-        }
-        let values: Vec<&dyn SqlParameter> = [span.after, span.through]
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|value| value as &dyn SqlParameter)
-            .collect();
+        let (sql, values) = table.page_query(span, limit, NUMBERS);
         let (keys, checked) = (self.keys()?, table.checked_columns());
         self.connection.read_while(&sql, &values, |row: &dyn SqlRow| {
             let row = unseal_row(keys, table, MovedRow::read(row, checked)?)?;
